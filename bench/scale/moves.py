@@ -2,6 +2,7 @@
 
     python -m bench.scale.moves drain [--mebibytes 1024]       one of three nodes gives all it has to a fourth
     python -m bench.scale.moves repair [--mebibytes 2048]      one of three nodes dies for good, a fourth replaces it
+    python -m bench.scale.moves repair --thin --mebibytes 10240
 
 All nodes run on this machine, with the default throttle (`storage.snapshot_bytes_per_second`). Before a drain the
 topic's records lie in the journals, and nobody splits them; before a repair every node has split its copy into runs.
@@ -10,7 +11,8 @@ A drain lasts from the command until the node is empty; a repair from the first 
 every write group is whole again, and it begins by itself after `nameserver.rebuild_after_seconds`, here a few seconds.
 
 Prints a table and the targets, which the median of `--rounds` decides, and with `--json FILE` writes every figure as a
-result file. The disk takes four times the bytes.
+result file. The disk takes four times the bytes; with `--thin` the records that are split are zeros, and all but the
+fourth node give back the disk that these take (`bench/store/thin_store.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from bench.scale.paced_load import FAILED, PacedLoad, Sent, percentile
 from bench.store.plain_splitter import PlainSplitter
 from bench.store.reads.remote_requests import mainstem
 from bench.store.rebuilt_replica import LOST, MIB, NEW, PARTITIONS, RECORD_BYTES, RUN_BYTES, SETTINGS, is_rebuilt
+from bench.store.thin_store import fill_thin, is_pruned
 from bench.systems.mainstem import Mainstem
 from bench.systems.system import free_ports
 
@@ -78,10 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("story", choices=tuple(TITLES))
     parser.add_argument("--mebibytes", type=int, help="that each node has (drain: 1024, repair: 2048)")
+    parser.add_argument("--thin", action="store_true", help="before a repair: records of zeros, which take no disk")
     parser.add_argument("--rate", type=float, default=200.0, help="records of 1 KB a second")
     parser.add_argument("--rounds", type=int, default=1, help="each with nodes of its own")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.thin and options.story != "repair":
+        parser.error("--thin is of a repair: before a drain nothing is split, so nothing can be thinned")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     results = Results()
     for _ in range(options.rounds):
@@ -90,7 +96,7 @@ def main() -> None:
             if options.story == "drain":
                 moved = drained(directory, options.mebibytes or 1024, options.rate)
             else:
-                moved = repaired(directory, options.mebibytes or 2048, options.rate)
+                moved = repaired(directory, options.mebibytes or 2048, options.rate, thin=options.thin)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         tell(moved)
@@ -135,16 +141,20 @@ def drained(directory: Path, mebibytes: int, rate: float) -> Moved:
         end_all(members, load)
 
 
-def repaired(directory: Path, mebibytes: int, rate: float) -> Moved:
+def repaired(directory: Path, mebibytes: int, rate: float, *, thin: bool) -> Moved:
     """Raises BenchError."""
     settings = {**SETTINGS, "nameserver.rebuild_after_seconds": str(REBUILD_AFTER_SECONDS)}
     members = start_members(directory, 3, settings)
     load: PacedLoad | None = None
     try:
-        fill(members, mebibytes)
-        for member in members:
-            with PlainSplitter(member.http, RUN_BYTES) as splitter:
-                splitter.split(merging=False)
+        if thin:
+            make_topics(members[0].kafka)
+            fill_thin(members, STORED, PARTITIONS, mebibytes, RUN_BYTES)
+        else:
+            fill(members, mebibytes)
+            for member in members:
+                with PlainSplitter(member.http, RUN_BYTES) as splitter:
+                    splitter.split(merging=False)
         groups = [group for member in members for group in member.get("/v1/split")["groups"].values()]
         assert groups, "every node splits its copy"
         wait_until(lambda: is_pruned(members), "journals still have what is split", PRUNED_SECONDS_MAX)
@@ -167,15 +177,14 @@ def repaired(directory: Path, mebibytes: int, rate: float) -> Moved:
 
 def fill(members: Sequence[Member], mebibytes: int) -> None:
     bootstrap = members[0].kafka
-    for topic in (STORED, PUBLISHED):
-        mainstem("topic", "create", topic, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
+    make_topics(bootstrap)
     mainstem("bench", "produce", "--topic", STORED, "--records", str(mebibytes * MIB // RECORD_BYTES), "--record-bytes",
              str(RECORD_BYTES), "--keep", "--bootstrap", bootstrap)  # fmt: skip
 
 
-def is_pruned(members: Sequence[Member]) -> bool:
-    groups = [group for member in members for group in member.get("/v1/split")["groups"].values()]
-    return all(group["pruned"] and not group["lag_bytes"] for group in groups)
+def make_topics(bootstrap: str) -> None:
+    for topic in (STORED, PUBLISHED):
+        mainstem("topic", "create", topic, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
 
 
 def join(members: Sequence[Member], directory: Path, settings: dict[str, str]) -> Member:
