@@ -65,7 +65,7 @@ def send_zeros(bootstrap: str, topic: str, partitions: int, size: int) -> None:
 
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 20,
-         "batch.size": MIB - 1, "queue.buffering.max.kbytes": 64 * 1024}
+         "batch.size": MIB - 1, "log_level": 4, "queue.buffering.max.kbytes": 64 * 1024}
     )  # fmt: skip
     record = bytes(RECORD_BYTES)
     for number in range(size // RECORD_BYTES):
