@@ -89,6 +89,7 @@ class Simulation:
             learner_lag_max=rng.choice([1, 8]),
             check_quorum=not unruly and rng.random() < 0.9,
             pre_vote=not unruly and rng.random() < 0.9,
+            commits_with_heartbeats=seed % 2 == 1,
         )
         """Of node 1; the others' but for the id."""
         voters = rng.choice([3, 5] if unruly else [1, 2, 3, 3, 3, 5, 5])

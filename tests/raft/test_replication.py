@@ -138,6 +138,35 @@ def test_commits_may_wait_for_the_next_entries_or_the_next_heartbeat() -> None:
     assert cluster.data(2) == ["x", "y"]
 
 
+def test_the_last_member_to_hold_an_entry_gives_the_leader_nothing_to_do() -> None:
+    cluster = Cluster(commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.settle()
+    entry = cluster[1].propose("one", 1)
+    cluster.deliver(lambda message: isinstance(message, Append))
+    cluster.deliver(lambda message: message.sender == 2)
+    assert cluster[1].applied_index == entry.index
+    ((answer, _state),) = cluster.wire
+    assert isinstance(answer, AppendResponse)
+    cluster[1].step(answer)
+    assert cluster[1].ready() is None
+    assert {peer.node_id: peer.match_index for peer in cluster[1].peers()} == {2: entry.index, 3: entry.index}
+
+
+def test_an_entry_that_others_committed_is_applied_once_the_leaders_disk_has_it() -> None:
+    cluster = Cluster(commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.settle()
+    cluster.slow.add(1)
+    entry = cluster[1].propose("one", 1)
+    cluster.settle()
+    assert cluster[1].commit_index == entry.index
+    assert cluster[1].applied_index == entry.index - 1
+    cluster.slow.clear()
+    cluster.run()
+    assert cluster[1].applied_index == entry.index
+
+
 def test_the_short_way_of_a_leader_alone_comes_to_the_same() -> None:
     """Entries go both ways in turn, and who joins afterwards gets all of them."""
     cluster = Cluster(voters=(1,))

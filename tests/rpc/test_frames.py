@@ -20,6 +20,7 @@ from mainstem.rpc.wire.frames import (
     FrameDecoder,
     FrameKind,
     RpcErrorCode,
+    bare_reply,
     encode,
 )
 from mainstem.rpc.wire.hello import Hello
@@ -252,3 +253,10 @@ def test_a_lying_length_takes_no_memory_before_its_bytes_come() -> None:
 def _resident_pages() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1])
+
+
+@given(request_id=st.integers(1, 0xFFFFFFFF))
+def test_a_bare_reply_is_that_of_a_message_without_fields(request_id: int) -> None:
+    assert joined(bare_reply(request_id)) == joined(
+        encode(FrameKind.REPLY, request_id, body=msgspec.msgpack.encode(Nothing()))
+    )

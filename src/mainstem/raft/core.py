@@ -102,7 +102,7 @@ class RaftCore:
             self._elections.started()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             Append: self._append,
-            AppendResponse: self._leader_step(Leadership.append_response),
+            AppendResponse: self._append_response,
             Heartbeat: self._heartbeat,
             HeartbeatResponse: self._leader_step(Leadership.heartbeat_response),
             RequestVote: self._request_vote,
@@ -366,6 +366,23 @@ class RaftCore:
 
         return step
 
+    def _append_response(self, message: AppendResponse) -> None:
+        if (leadership := self._leadership) is not None:
+            leadership.append_response(message)
+            self._after_news(leadership)
+
+    def _after_news(self, leadership: Leadership) -> None:
+        """Act on news of what is durable, if they change anything: of three members, the last to hold an entry tells
+        what need not be known any more."""
+        log = self._log
+        if (
+            leadership.replication.due
+            or self._outbox
+            or log.applied_index < log.applicable_index
+            or leadership.over is not None
+        ):
+            self._after_leader()
+
     def _request_vote(self, message: RequestVote) -> None:
         if self.abstains:  # it does not know its earlier vote, nor how far its log went
             return
@@ -419,12 +436,12 @@ class RaftCore:
         """Take note that the log is durable up to the entry (`index`, `term`)."""
         if not self._log.persisted(index, term):
             return
-        self._touched = True
         if self._leadership is not None:
             self._leadership.commit()
-            self._after_leader()
+            self._after_news(self._leadership)
         else:
             self._followership.persisted()
+            self._touched = True
 
     def snapshot_installed(self, snapshot: Snapshot) -> None:
         """Take note that `Ready.snapshot` has replaced state and log, durably: the log store begins behind it, and is
@@ -505,19 +522,20 @@ class RaftCore:
         if not self._touched or self._out is not None:
             return None
         self._touched = False
-        log, following = self._log, self._followership
-        hard_state = self._elections.new_hard_state()
+        log, following, elections, reads = self._log, self._followership, self._elections, self._reads
+        hard_state, role_change = elections.news()
         truncate_from, entries = log.take()
         messages = self._messages()
-        snapshot = following.take_snapshot() if following.installing is not None else None
+        installing = following.installing is not None
+        snapshot = following.take_snapshot() if installing else None
         snapshots_to_send = self._snapshots_to_send()
-        waits = following.installing is not None or self._applying_waits
-        committed = () if waits else log.to_apply(self._config.apply_bytes_max)
-        reads = self._reads.take(log.applied_index) if self._reads.settled else ()
-        role_change = self._elections.role_change()
+        committed: tuple[Entry, ...] = ()
+        if log.applied_index < log.commit_index and not (installing or self._applying_waits):
+            committed = log.to_apply(self._config.apply_bytes_max)
+        answers = reads.take(log.applied_index) if reads.settled else ()
         if not (
             messages or entries or committed or hard_state is not None or truncate_from or snapshot is not None
-            or snapshots_to_send or reads or role_change is not None
+            or snapshots_to_send or answers or role_change is not None
         ):  # fmt: skip
             return None
         self._out = Ready(
@@ -528,7 +546,7 @@ class RaftCore:
             snapshot,
             snapshots_to_send,
             committed,
-            reads,
+            answers,
             role_change,
         )
         return self._out
@@ -540,9 +558,10 @@ class RaftCore:
             raise RaftError("advance takes the Ready that was handed out last, once")
         self._out = None
         log = self._log
-        log.advance()
-        if ready.committed:
-            last = ready.committed[-1].index
+        if ready.entries or ready.truncate_from:
+            log.advance()
+        if committed := ready.committed:
+            last = committed[-1].index
             self._applying_waits = applied_to is not None and applied_to < last
             log.applied(last if applied_to is None else applied_to)
             if (log.applied_index < log.applicable_index and not self._applying_waits) or self._reads.settled:

@@ -249,17 +249,12 @@ class Elections:
 
     # --- what the driver is to know --------------------------------------------------------------------------
 
-    def new_hard_state(self) -> HardState | None:
-        """Term and vote, once after each change."""
-        if self._handed.term == self.term and self._handed.vote == self.vote:
-            return None
-        self._handed = HardState(self.term, self.vote)
-        return self._handed
-
-    def role_change(self) -> RoleChange | None:
-        """Role, term and leader, once after each change."""
-        told = self._told
-        if told.role is self.role and told.term == self.term and told.leader_id == self.leader_id:
-            return None
-        self._told = RoleChange(self.role, self.term, self.leader_id)
-        return self._told
+    def news(self) -> tuple[HardState | None, RoleChange | None]:
+        """Term and vote, and role, term and leader: each once after each change."""
+        handed, told, term = self._handed, self._told, self.term
+        hard_state, role_change = None, None
+        if handed.term != term or handed.vote != self.vote:
+            hard_state = self._handed = HardState(term, self.vote)
+        if told.term != term or told.leader_id != self.leader_id or told.role is not self.role:
+            role_change = self._told = RoleChange(self.role, term, self.leader_id)
+        return hard_state, role_change

@@ -97,7 +97,8 @@ class Leadership:
         if index <= self._log.commit_index or not self._may_commit(index):
             return
         self.commit_to(index)
-        self.replication.due = True
+        if not self._config.commits_with_heartbeats:
+            self.replication.due = True
         memberships = self._log.memberships
         if memberships.index <= index and self._config.node_id not in memberships.current.voters:
             self.replication.collect()  # its last message tells the others that it is removed

@@ -77,9 +77,10 @@ class Replication:
 
     def held_by(self, count: int) -> int:
         """The highest index that at least `count` voters hold durably; 0 if there are fewer voters."""
-        if count == 1 and not self.peers and self._log.memberships.current.voters == {self._config.node_id}:
+        voters = self._log.memberships.current.voters
+        if count == 1 and not self.peers and voters == {self._config.node_id}:
             return self._log.persisted_index
-        held = sorted(map(self._held_by_voter, self._log.memberships.current.voters), reverse=True)
+        held = sorted(map(self._held_by_voter, voters), reverse=True)
         return held[count - 1] if 0 < count <= len(held) else 0
 
     def _held_by_voter(self, node_id: int) -> int:
@@ -147,8 +148,14 @@ class Replication:
                 f"node {progress.node_id} acknowledges entry {match_index} of term {self._term}, but its leader's log "
                 f"ends at {self._log.last_index}"
             )
-        self.due = True
-        return progress.accepted(match_index, self._log.first_index)
+        news = progress.accepted(match_index, self._log.first_index)
+        if (
+            progress.next_index <= self._log.last_index
+            or progress.probe_due
+            or not self._config.commits_with_heartbeats
+        ):
+            self.due = True
+        return news
 
     def heartbeat_response(self, message: HeartbeatResponse) -> bool:
         """Take in the answer. Returns whether the sender confirms a read context for the first time."""

@@ -147,6 +147,7 @@ class RaftLink:
         self._supervision = supervision
         self._hello = hello
         self._delivery_seconds = bounds.delivery_seconds
+        self._delivery_ms = round(self._delivery_seconds * 1000)
         self._connect = connect
         self._backoff = backoff(RECONNECT_FIRST_SECONDS, RECONNECT_SECONDS_MAX)
         self._refused_backoff = backoff(RECONNECT_SECONDS_MAX, REFUSED_SECONDS_MAX)
@@ -299,7 +300,7 @@ class RaftLink:
                 DELIVER,
                 Delivery(delivery.messages),
                 delivery.buffers,
-                round(self._delivery_seconds * 1000),
+                self._delivery_ms,
                 self._answered,
             )
         except RpcError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -18,7 +18,7 @@ from mainstem.errors import MainstemError
 from mainstem.model import Buffer
 from mainstem.raft.messages import Append, Message
 from mainstem.rpc.raft.raft_member import Carried, RaftMember
-from mainstem.rpc.raft.raft_messages import MESSAGES_MAX, AnyWireMessage, append_pieces, to_wire
+from mainstem.rpc.raft.raft_messages import MESSAGES_MAX, AnyWireMessage, WireAppend, append_pieces, to_wire
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,6 @@ class _Waiting:
     carried: Sequence[Carried] | None = None
 
 
-class _Piece(NamedTuple):
-    group: int
-    message: AnyWireMessage
-    buffers: list[Buffer]
-    size: int
-
-
 @dataclass(slots=True)
 class Outgoing:
     """The content of one delivery."""
@@ -87,7 +80,8 @@ class Outbox:
         self._bounds = bounds
         self._small: deque[AnyWireMessage] = deque()
         self._appends: deque[_Waiting] = deque()
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[tuple[WireAppend, list[Buffer], int]] = deque()
+        """Pieces of appends: (piece, its buffers, their bytes)."""
         self._held: dict[int, deque[_Waiting]] = {}
         """Per Raft group whose entries are being loaded: the appends behind those."""
         self._loads = Errands(supervision, "entries for another node")
@@ -129,22 +123,28 @@ class Outbox:
         if self.is_idle:
             return None
         out = Outgoing()
-        while self._small and len(out.messages) < MESSAGES_MAX:
-            out.messages.append(self._small.popleft())
-        while appends and len(out.messages) < MESSAGES_MAX and (piece := self._next_piece()) is not None:
-            if out.size and out.size + piece.size > DELIVERY_BYTES_MAX:
+        small = self._small
+        if small and len(small) <= MESSAGES_MAX:
+            out.messages += small
+            small.clear()
+        while small and len(out.messages) < MESSAGES_MAX:
+            out.messages.append(small.popleft())
+        pieces = self._pieces
+        while appends and len(out.messages) < MESSAGES_MAX and (pieces or self._make_pieces()):
+            message, buffers, size = pieces[0]
+            if out.size and out.size + size > DELIVERY_BYTES_MAX:
                 break
-            self._pieces.popleft()
-            out.messages.append(piece.message)
-            out.buffers.extend(piece.buffers)
-            out.size += piece.size
+            pieces.popleft()
+            out.messages.append(message)
+            out.buffers += buffers
+            out.size += size
         return out if out.messages else None
 
     def drop_all(self) -> None:
         """Drop everything that waits."""
         groups = [message.group for message in self._small]
         groups += [waiting.group for waiting in self._appends]
-        groups += [piece.group for piece in self._pieces]
+        groups += [piece.group for piece, _buffers, _size in self._pieces]
         for loading, held in self._held.items():
             groups += [loading] * (1 + len(held))
         self._clear()
@@ -164,38 +164,35 @@ class Outbox:
         self._clear()
         await self._loads.ended()
 
-    def _next_piece(self) -> _Piece | None:
-        """The first piece of `_pieces`; makes it if there is none yet."""
-        while not self._pieces:
-            if not self._appends:
-                return None
+    def _make_pieces(self) -> bool:
+        """Cut the next append into pieces. Returns whether there is one that can leave."""
+        while self._appends:
             waiting = self._appends[0]
-            member = self._members.get(waiting.group)
+            group = waiting.group
+            member = self._members.get(group)
             if member is None:
                 self._forget(self._appends.popleft())
-            elif waiting.carried is not None or self._carries(member, waiting):
+            elif (carried := waiting.carried or self._carried(member, waiting)) is not None:
                 self._forget(self._appends.popleft())
-                self._pieces.extend(_cut(waiting))
+                self._pieces += append_pieces(group, waiting.message, carried, DELIVERY_BYTES_MAX)
+                return True
             elif len(self._held) < LOADS_MAX:
                 self._load(member, waiting)
             else:
-                return None  # the load that is under way will call
-        return self._pieces[0]
+                return False  # the load that is under way will call
+        return False
 
     def _forget(self, waiting: _Waiting) -> None:
         self.bytes_waiting -= waiting.size
 
-    def _carries(self, member: RaftMember, waiting: _Waiting) -> bool:
-        """Whether memory has all entries of a message; `carried` then holds their wire form."""
+    def _carried(self, member: RaftMember, waiting: _Waiting) -> Sequence[Carried] | None:
+        """The wire form of a message's entries; None: memory does not have all of them."""
         try:
             found = list(map(member.carried, waiting.message.entries))
         except Exception:
             log.exception("entries of group %d for node %d cannot be sent", waiting.group, waiting.message.to)
-            return False  # `load` will say what is wrong
-        if None in found:
-            return False
-        waiting.carried = cast(list[Carried], found)
-        return True
+            return None  # `load` will say what is wrong
+        return None if None in found else cast(list[Carried], found)
 
     def _load(self, member: RaftMember, waiting: _Waiting) -> None:
         """Load the entries of a message, and hold back the appends of its Raft group that follow."""
@@ -225,9 +222,3 @@ class Outbox:
             held.appendleft(waiting)
         self._appends.extendleft(reversed(held))
         self._loaded()
-
-
-def _cut(waiting: _Waiting) -> Iterator[_Piece]:
-    assert waiting.carried is not None
-    for message, buffers, size in append_pieces(waiting.group, waiting.message, waiting.carried, DELIVERY_BYTES_MAX):
-        yield _Piece(waiting.group, message, buffers, size)

@@ -27,10 +27,19 @@ from mainstem.rpc.errors import (
     RpcError,
     VersionMismatch,
 )
-from mainstem.rpc.wire.frames import HELLO_BYTES_MAX, Frame, FrameDecoder, FrameKind, RpcErrorCode, encode
+from mainstem.rpc.wire.frames import (
+    EMPTY_BODY,
+    HELLO_BYTES_MAX,
+    Frame,
+    FrameDecoder,
+    FrameKind,
+    RpcErrorCode,
+    bare_reply,
+    encode,
+)
 from mainstem.rpc.wire.hello import MAGIC, Hello, refusal
 from mainstem.rpc.wire.identity import NODE
-from mainstem.rpc.wire.method import Failure, Method, Reply, decoded
+from mainstem.rpc.wire.method import DONE, Failure, Method, Nothing, Reply, decoded
 from mainstem.rpc.wire.tls import certificate_refusal
 
 STREAM_WINDOW_ITEMS = 4
@@ -274,6 +283,8 @@ class CallerConnection(_End):
             return CallAnswer(request_id)
         if kind == _ERROR:
             return CallAnswer(request_id, error=_error(method, frame))
+        if kind == _REPLY and method.reply is Nothing and frame.body == EMPTY_BODY and not frame.attachment:
+            return CallAnswer(request_id, DONE)
         try:
             message = method.decode_reply(frame.body)
         except msgspec.DecodeError as error:
@@ -321,6 +332,8 @@ class CalleeConnection(_End):
 
     def reply(self, request_id: int, reply: Reply[Any], *, streams: bool) -> list[Buffer]:
         """The answer, or one element of it. Raises ValueError when it is larger than the peer accepts."""
+        if reply is DONE and not streams:
+            return bare_reply(request_id)
         return encode(
             _ITEM if streams else _REPLY,
             request_id,

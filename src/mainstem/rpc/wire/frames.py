@@ -118,6 +118,18 @@ def encode(
     return [header + body, *attachment]
 
 
+_BARE_REPLY = struct.Struct("<IBBHIIIB")
+_BARE_REPLY_HEAD = (_BARE_REPLY.size - LENGTH_BYTES, int(FrameKind.REPLY), 0, 0)
+_EMPTY_MAP = 0x80
+EMPTY_BODY = bytes([_EMPTY_MAP])
+"""The body of a message without fields, in msgpack."""
+
+
+def bare_reply(request_id: int) -> list[Buffer]:
+    """The answer that says no more than that a call is done, as `encode` would make it of `EMPTY_BODY`."""
+    return [_BARE_REPLY.pack(*_BARE_REPLY_HEAD, request_id, 0, 1, _EMPTY_MAP)]
+
+
 class FrameDecoder:
     """Takes bytes, gives frames, in order. Take every frame there is before asking where the next bytes
     go."""

@@ -220,17 +220,19 @@ class DiskFile:
                 self._synced_writes = begun
             return
         self._unsynced_writes += 1
-        if sum(memoryview(buffer).nbytes for buffer in buffers) <= WRITE_AT_ONCE_BYTES:
-            if not self._written_at_once(position, buffers):
+        size = 0
+        for buffer in buffers:
+            size += memoryview(buffer).nbytes
+        if size <= WRITE_AT_ONCE_BYTES:
+            if not self._written_at_once(position, buffers, size):
                 self._copied = True
                 await self._copies.run(partial(write_all, descriptor, position, buffers))
         else:
             self._copied_much = True
             await self._large_copies.run(partial(write_all, descriptor, position, buffers))
 
-    def _written_at_once(self, position: int, buffers: Sequence[Buffer]) -> bool:
-        """Write if that needs no wait for the disk. False: nothing is known to be written."""
-        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+    def _written_at_once(self, position: int, buffers: Sequence[Buffer], size: int) -> bool:
+        """Write these `size` bytes if that needs no wait for the disk. False: nothing is known to be written."""
         if len(buffers) > VECTOR_BUFFERS_MAX:
             return False
         if self._promises:

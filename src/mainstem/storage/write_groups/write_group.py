@@ -231,12 +231,10 @@ class WriteGroup:
 
     @property
     def has_work(self) -> bool:
-        return (
-            self._open.open is not None
-            or bool(self._open.closed)
-            or (bool(self.blocks.to_write) and not self._waits(self.blocks.to_write[0]))
-            or self.consensus.hard_state_due is not None
-        )
+        opened, to_write = self._open, self.blocks.to_write
+        if opened.open is not None or opened.closed or self.consensus.hard_state_due is not None:
+            return True
+        return bool(to_write) and not self._waits(to_write[0])
 
     def take(self, now_ms: int, bytes_max: int) -> list[BlockToWrite]:
         """Close and propose what was appended, and hand over the next blocks to write, about `bytes_max` of them and at

@@ -343,7 +343,7 @@ class WriteGroupConsensus:
                 self._watcher.hand_over_changed(self._group, begun=False)
         if self._waiters.copies and self.core is core:
             self._waiters.settle_copies(self._driven.applied_index, core.durable_index)
-        if core.serves and not self._driven.serving and self.core is core:
+        if not self._driven.serving and core.serves and self.core is core:
             log.info("write group %d is led by this node, in term %d", self._group, core.term)
             self._driven.begin_serving(core.term, core.last_index + 1)
         if self._blocks.to_write or self.hard_state_due is not None:
@@ -352,28 +352,29 @@ class WriteGroupConsensus:
     def _do_ready(self, core: RaftCore) -> None:
         group, driven = self._group, self._driven
         while (ready := core.ready()) is not None:
-            if ready.role_change is not None:
-                if driven.serving and ready.role_change.role is not Role.LEADER:
+            messages, hard_state, truncate_from, entries, snapshot, snapshots, committed, reads, role_change = ready
+            if role_change is not None:
+                if driven.serving and role_change.role is not Role.LEADER:
                     driven.stop_serving(Outcome.NOT_LEADER, self.not_the_leader())
-                self._watcher.leader_changed(group, ready.role_change.leader_id, ready.role_change.term)
-            if ready.hard_state is not None:
-                self.hard_state_due = ready.hard_state
-            if ready.truncate_from:
-                self._truncate(ready.truncate_from)
-            for entry in ready.entries:
+                self._watcher.leader_changed(group, role_change.leader_id, role_change.term)
+            if hard_state is not None:
+                self.hard_state_due = hard_state
+            if truncate_from:
+                self._truncate(truncate_from)
+            for entry in entries:
                 self._put(entry)
-            if ready.snapshot is not None:
-                self._watcher.install_snapshot(group, ready.snapshot)
-            if ready.messages:
-                self._watcher.send(group, ready.messages)
-            for message in ready.snapshots_to_send:
+            if snapshot is not None:
+                self._watcher.install_snapshot(group, snapshot)
+            if messages:
+                self._watcher.send(group, messages)
+            for message in snapshots:
                 self._watcher.send_snapshot(group, message)
             applied_to: int | None = None
-            for entry in ready.committed:
+            for entry in committed:
                 if not driven.commit(entry.index):
                     applied_to = entry.index - 1
                     break
-            for read in ready.reads:
+            for read in reads:
                 self._waiters.confirmed(read, self.not_the_leader)
             core.advance(ready, applied_to=applied_to)
 

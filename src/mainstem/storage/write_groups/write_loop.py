@@ -136,13 +136,14 @@ class WriteLoop:
         """Write until `close`; runs as a task of the storage role. However it ends, it answers everybody who waits for
         a block."""
         try:
-            while not self._closing or self._has_work():
+            while not self._closing or self._due() is not None:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._has_work():
+                while (due := self._due()) is not None:
                     if self.delay_seconds and not self._closing:
                         await asyncio.sleep(self.delay_seconds)
-                    if not await self._turn():
+                        due = self._due() or due
+                    if not await self._turn(due):
                         break
                 self._woken_at = None
                 self._idle.set()
@@ -196,14 +197,12 @@ class WriteLoop:
         if not entry.moved.done():
             entry.moved.set_result(len(moved))
 
-    def _has_work(self) -> bool:
-        if self.ended is None:
-            if self._copies or self._found_failed is not None:
-                return True
-            for group in self._groups:
-                if group.has_work:
-                    return True
-        return False
+    def _due(self) -> list[WriteGroup] | None:
+        """The write groups whose turn it is; None: there is nothing to do for the loop."""
+        if self.ended is not None:
+            return None
+        due = [group for group in self._groups if group.has_work]
+        return due if due or self._copies or self._found_failed is not None else None
 
     @property
     def applied_end(self) -> int:
@@ -223,26 +222,26 @@ class WriteLoop:
             self.wake()
         await self._idle.wait()
 
-    async def _turn(self) -> bool:
-        """Write what the write groups have; returns whether there was anything."""
+    async def _turn(self, due: Sequence[WriteGroup]) -> bool:
+        """Write what these write groups have; returns whether there was anything."""
         woken_at, self._woken_at = self._woken_at, None
         now_ms = self._clock.now_ms()
         groups = self._groups
         try:
             if self._found_failed is not None:
                 raise self._found_failed
-            for group in groups:
+            for group in due:
                 if group.consensus.hard_state_due is not None and self.ended is None:
                     await self._save_hard_states()
+                    due = self._due() or ()
                     break
             blocks: list[BlockToWrite] = []
             if self.ended is None:
                 if self._copies:  # in front, so that copies end where their log ends, whatever is written behind
                     self._copying = self._take_copies()
                     blocks += [copy.block for entry in self._copying for copy in entry.copies]
-                for group in groups:
-                    if group.has_work:
-                        blocks += group.take(now_ms, TURN_BYTES_MAX)
+                for group in due:
+                    blocks += group.take(now_ms, TURN_BYTES_MAX)
             if not blocks:
                 return False
             headers = await self._write(blocks)
