@@ -16,6 +16,7 @@ import shutil
 import signal
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 from bench import load
@@ -101,6 +102,7 @@ def run(tree: Path | None, rounds: int, seconds: float, durability: Durability, 
     data = Path(os.environ.get("BENCH_DATA", HOME / "data")) / str(os.getpid())
     data.mkdir(parents=True)
     results = Results()
+    one_life = partial(measure, small_only=small_only)
     form = dataclasses.replace(CLUSTER, seconds=seconds)
     try:
         program = load.build(HOME)
@@ -110,11 +112,11 @@ def run(tree: Path | None, rounds: int, seconds: float, durability: Durability, 
             for number in range(rounds):
                 for nodes in NODES:
                     session = Session(
-                        name="replication", run=measure, durability=durability, nodes=nodes, all_cores=True
+                        name="replication", run=one_life, durability=durability, nodes=nodes, all_cores=True
                     )
                     for system in systems if number % 2 else reversed(systems):
                         with Stage(bench, WORKLOAD, session, system) as stage:
-                            measure(stage, small_only=small_only)
+                            one_life(stage)
     finally:
         shutil.rmtree(data, ignore_errors=True)
         print(tables(results, systems))

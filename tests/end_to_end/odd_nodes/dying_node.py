@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainstem.storage.write_groups.write_group import WriteGroup
 
 BUG_VARIABLE = "TEST_WRITE_LOOP_BUG"
 
@@ -13,10 +18,10 @@ def plant() -> None:
 
     turn, bug = WriteLoop._turn, Path(os.environ[BUG_VARIABLE])
 
-    async def buggy(self: WriteLoop) -> bool:
+    async def buggy(self: WriteLoop, due: Sequence[WriteGroup]) -> bool:
         if bug.exists():  # noqa: ASYNC240  # a look that takes microseconds
             raise ArithmeticError("a bug that was planted")
-        return await turn(self)
+        return await turn(self, due)
 
     WriteLoop._turn = buggy  # type: ignore[method-assign]
 
