@@ -14,12 +14,12 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 from mainstem.kernel import LOG_START, QueueTable
 from mainstem.model import SLOTS, QueueUsage, Tier, queue_id_of, slot_of, topic_number_of
 from mainstem.protocol.records import Compression
-from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import GONE, QueueLiveness
+from mainstem.storage.read_cache.read_cache import ReadCache
 from mainstem.storage.reading.offset_lookup import MAX_TIMESTAMP
 from mainstem.storage.reading.sealed_segments import (
     GAP_BYTES,

@@ -15,7 +15,6 @@ from mainstem.model import Outcome
 from mainstem.pipeline.errors import SliceDamaged
 from mainstem.rpc.messages.blocks import FetchedBlock
 from mainstem.rpc.wire.method import Reply
-from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.format import (
     BLOCK_HEADER_BYTES,
@@ -27,6 +26,7 @@ from mainstem.storage.journal.encoding.format import (
 )
 from mainstem.storage.journal.mending.block_repair import Twin
 from mainstem.storage.queue_store.copies.file_mending import MissingOffsets
+from mainstem.storage.read_cache.read_cache import ReadCache
 from mainstem.storage.repair.file_repair import behind
 from mainstem.storage.repair.journal_damage import fetch_twin
 from mainstem.storage.upkeep.maintenance import DAMAGE_SECONDS

@@ -1,1 +1,1 @@
-"""Files of a real disk: careful reads, the threads that work on it, the cache of what was read."""
+"""Files of a real disk: careful reads, the threads that work on it."""

@@ -25,7 +25,6 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
-from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.compactions import Compactions
 from mainstem.storage.queue_store.changes.file_retention import FileRetention
@@ -47,6 +46,7 @@ from mainstem.storage.queue_store.reading.near_files import NearFiles
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.usage.topic_usage import TopicUsage
+from mainstem.storage.read_cache.read_cache import ReadCache
 from mainstem.supervised import Supervision
 
 

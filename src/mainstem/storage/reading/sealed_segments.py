@@ -23,11 +23,13 @@ import numpy
 from mainstem.kernel import PICK_SOURCES_MAX, RecentIndex, first_damaged
 from mainstem.lru import Lru
 from mainstem.model import Buffer
-from mainstem.storage.disks.read_cache import CachedFile, Extent, ReadCache, load_chunks
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.journal.encoding.format import offset_of, position_of, segment_name, sequence_of
 from mainstem.storage.journal.journal import Journal
+from mainstem.storage.read_cache.extent import CachedFile, Extent
+from mainstem.storage.read_cache.read_cache import ReadCache
+from mainstem.storage.read_cache.whole_chunks import load_chunks
 from mainstem.storage.reading.unsealed_rows import UnsealedRows
 
 GAP_BYTES = 64 * 1024

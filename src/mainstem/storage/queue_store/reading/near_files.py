@@ -12,12 +12,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from mainstem.lru import Lru
-from mainstem.storage.disks.read_cache import load_chunks
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.read_cache.whole_chunks import load_chunks
 
 NEAR_BYTES = 256 << 10
 NEAR_RUNS_MAX = 16

@@ -19,8 +19,6 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.lru import Lru
-from mainstem.storage.disks.cached_chunk import CachedChunk
-from mainstem.storage.disks.read_cache import Extent
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
@@ -30,6 +28,8 @@ from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
+from mainstem.storage.read_cache.cached_chunk import CachedChunk
+from mainstem.storage.read_cache.extent import Extent
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)

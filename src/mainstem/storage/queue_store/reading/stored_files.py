@@ -16,7 +16,6 @@ import numpy.typing
 
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
-from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.config import QueueStoreConfig
@@ -24,6 +23,7 @@ from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.damaged_files import DamagedFiles
 from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile, OpenFiles
+from mainstem.storage.read_cache.read_cache import ReadCache
 from mainstem.storage.store_files.store_file import StoreFile, kind_of, owner_of, path_of
 
 log = logging.getLogger(__name__)

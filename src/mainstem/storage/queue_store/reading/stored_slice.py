@@ -7,8 +7,8 @@ from typing import NamedTuple
 from mainstem.kernel import take_extents
 from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.model import Buffer
-from mainstem.storage.disks.cached_chunk import CachedChunk
 from mainstem.storage.errors import FormatError
+from mainstem.storage.read_cache.cached_chunk import CachedChunk
 
 _unpack = EXTENT_BATCH.unpack_from
 _HEADER_BYTES = EXTENT_BATCH.size

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files, ObjectStore
-from mainstem.storage.disks.read_cache import ReadCache
 from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
@@ -25,6 +24,7 @@ from mainstem.storage.queue_store.reading.file_transactions import FileTransacti
 from mainstem.storage.queue_store.reading.queue_history import QueueHistory
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
+from mainstem.storage.read_cache.read_cache import ReadCache
 from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.reading.object_files import ObjectFiles

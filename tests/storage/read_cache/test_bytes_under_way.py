@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.storage.disks.bytes_under_way import BytesUnderWay
+from mainstem.storage.read_cache.bytes_under_way import BytesUnderWay
 
 BYTES_MAX = 100
 

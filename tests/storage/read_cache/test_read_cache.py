@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.read_cache import Extent, ReadCache, load_chunks
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError
+from mainstem.storage.read_cache.extent import Extent
+from mainstem.storage.read_cache.read_cache import ReadCache
+from mainstem.storage.read_cache.whole_chunks import load_chunks
 
 CHUNK = 4096
 POSITIONS = numpy.arange(100 * CHUNK + 1234)

@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.clock import FakeClock
 
-from mainstem.storage.disks.cached_chunk import CachedChunk
-from mainstem.storage.disks.read_cache import READS_AHEAD_LEAST, UNDER_WAY_SHARE, Extent, ReadCache
-from mainstem.storage.disks.readers_crowd import CROWD_SECONDS, REST_SECONDS
 from mainstem.storage.disks.single_flight import SingleFlight
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
+from mainstem.storage.read_cache.cached_chunk import CachedChunk
+from mainstem.storage.read_cache.chunks_ahead import READS_AHEAD_LEAST
+from mainstem.storage.read_cache.extent import Extent
+from mainstem.storage.read_cache.read_cache import UNDER_WAY_SHARE, ReadCache
+from mainstem.storage.read_cache.readers_crowd import CROWD_SECONDS, REST_SECONDS
 
 CHUNK = 4096
 CHUNKS_PER_READ = 4

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from mainstem.lru import Lru
 from mainstem.model import Buffer
 from mainstem.ports import Clock
-from mainstem.storage.disks.bytes_under_way import BytesUnderWay
-from mainstem.storage.disks.cached_chunk import CachedChunk
 from mainstem.storage.disks.single_flight import SingleFlight
+from mainstem.storage.read_cache.bytes_under_way import BytesUnderWay
+from mainstem.storage.read_cache.cached_chunk import CachedChunk
 
 LEFT_SHARE = 0.25
 CROWD_SECONDS = 1.0
