@@ -2,8 +2,8 @@
 
 One file of slots of the same size, below `DIRECTORY`; a table in memory says what is in which slot, so that a start
 begins with an empty cache. A piece that comes when all slots are taken is kept only if it came before: who passes
-through a long history once puts nothing out. Eviction is segmented as in memory (`read_cache/held_chunks.py`): a piece is on
-probation until it is read from here.
+through a long history once puts nothing out. Eviction is segmented as in memory (`read_cache/held_chunks.py`): a piece
+is on probation until it is read from here.
 
 Each piece has a checksum, which is checked when it is read. One that fails is dropped and comes from the object store
 again: bytes that went bad here are damage of nothing.
