@@ -1,4 +1,4 @@
-"""What is read: extents of files, which the owner of each file names and reads."""
+"""Extents of files, which the owner of each file names and reads."""
 
 from __future__ import annotations
 
