@@ -32,7 +32,7 @@ they come beside each other, and each brings no more than one connection does.""
 
 
 class ChunksAhead:
-    """What is read ahead of all readers together, and how much more may be."""
+    """The chunks that are read ahead of all readers together, and the room for more."""
 
     def __init__(
         self,
