@@ -861,8 +861,8 @@ class File(Protocol):
 
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         """Write zeros in small chunks at that pace, each on the disk before the next is written: they hold up no commit
-        for long, and the event loop not at all. A fill that has begun is carried through, even when its caller is
-        cancelled: `close` waits for it. After OSError a part may be filled."""
+        for long, and the event loop not at all. `close` ends a fill whose caller was cancelled behind the chunk that is
+        being written. After OSError a part may be filled."""
         ...
 
     async def size(self, *, truncate_to: int | None = None) -> int:

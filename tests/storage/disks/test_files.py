@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.files import PAGE_BYTES, PowerLoss, SimulatedFiles
 
-from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.disks.disk_files import FILL_CHUNK_BYTES, DiskFiles
 
 # --- the real disk ----------------------------------------------------------------------------------------
 
@@ -45,20 +45,24 @@ def test_a_cancelled_caller_does_not_leave_a_job_behind_the_close(tmp_path: Path
     asyncio.run(run())
 
 
-def test_a_file_is_closed_once_it_is_filled(tmp_path: Path) -> None:
-    """Or the rest would be written to whatever has the number of the descriptor by then."""
+def test_a_close_ends_the_filling(tmp_path: Path) -> None:
+    """Behind a whole chunk: the rest would be written to whatever has the number of the descriptor by then."""
 
     async def run() -> None:
         files = DiskFiles(tmp_path)
         file = await files.open("filled", create=True)
-        filling = asyncio.ensure_future(file.fill(0, 1 << 20, bytes_per_second=64 << 20))
-        await asyncio.sleep(0)
+        filling = asyncio.ensure_future(file.fill(0, 1 << 40, bytes_per_second=1 << 30))
+        while not await file.size():  # until it has begun
+            pass
         filling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await filling
         await file.close()
-        assert (tmp_path / "filled").read_bytes() == bytes(1 << 20)
+        size = (tmp_path / "filled").stat().st_size
+        assert 0 < size < 1 << 40
+        assert size % FILL_CHUNK_BYTES == 0
         await files.close()
+        assert (tmp_path / "filled").stat().st_size == size
 
     asyncio.run(run())
 

@@ -258,7 +258,17 @@ class DiskFile:
 
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         self._unsynced_writes += 1
-        await self._do(self._housekeeping, _fill, self._descriptor, position, length, bytes_per_second)
+        await self._do(self._housekeeping, self._fill, position, length, bytes_per_second)
+
+    def _fill(self, position: int, length: int, bytes_per_second: float) -> None:
+        zeros = memoryview(bytes(min(length, FILL_CHUNK_BYTES)))
+        end = position + length
+        while position < end and not self._closed:
+            chunk = zeros[: end - position]
+            write_all(self._descriptor, position, [chunk])
+            os.fdatasync(self._descriptor)
+            position += len(chunk)
+            time.sleep(len(chunk) / bytes_per_second)
 
     async def size(self, *, truncate_to: int | None = None) -> int:
         if truncate_to is not None:
@@ -302,17 +312,6 @@ async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.
 def _close_result(job: Future[ReadableFile]) -> None:
     if not job.cancelled() and job.exception() is None:
         os.close(job.result().descriptor)
-
-
-def _fill(descriptor: int, position: int, length: int, bytes_per_second: float) -> None:
-    zeros = memoryview(bytes(min(length, FILL_CHUNK_BYTES)))
-    end = position + length
-    while position < end:
-        chunk = zeros[: end - position]
-        write_all(descriptor, position, [chunk])
-        os.fdatasync(descriptor)
-        position += len(chunk)
-        time.sleep(len(chunk) / bytes_per_second)
 
 
 def _size(descriptor: int, truncate_to: int | None) -> int:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 FILL_PIECES_PER_SECOND = 32
 """A thread of the disk fills a piece of a file at a time, for so long that the event loop has little to do with it, and
-no longer than somebody who closes the pool would wait."""
+no longer than a process that ends in disorder may wait for its threads."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a full disk, or of a process out of descriptors; they pass."""
