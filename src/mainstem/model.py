@@ -114,6 +114,9 @@ class FeatureLevel(enum.IntEnum):
     RECALLABLE = 15
     """Moves of slots that are noted in the metadata when they begin, and may be taken back before."""
 
+    RETURNING = 16
+    """Slots that return to a write group which has records of their queues from before."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -214,7 +214,7 @@ class Mergers:
 
         def ask(queue_ids: QueueIds) -> LiveOffsets:
             places = known.searchsorted(queue_ids)
-            return LiveOffsets(bounds.starts[places], bounds.ends[places])
+            return LiveOffsets(bounds.starts[places], bounds.ends[places], bounds.gaps)
 
         return Liveness(ask)
 

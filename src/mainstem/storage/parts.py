@@ -401,6 +401,7 @@ class StorageParts:
             new_id=setup.new_id,
             borders=self.tier_log.borders,
             ages=ages.aged,
+            gaps_in=self.placement.gaps_in,
         )
         self.compaction_log = LocalCompactionLog(
             self.store_work,

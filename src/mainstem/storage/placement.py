@@ -14,7 +14,8 @@ A queue's batches stay where they are when it moves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy
@@ -22,10 +23,13 @@ import numpy.typing
 
 from mainstem.model import CLASSED, CLASSES_MAX, PARTITION_BITS, SLOTS, all_slots, is_slot_table, slot_of
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 
 WriteGroups = numpy.typing.NDArray[numpy.int64]
 Offsets = numpy.typing.NDArray[numpy.int64]
 Places = numpy.typing.NDArray[numpy.intp]
+
+ENDLESS = int(numpy.iinfo(numpy.int64).max)
 
 NOTHING_MOVED: Mapping[int, int] = {}
 NO_OTHERS: Mapping[int, Sequence[int]] = {}
@@ -45,6 +49,15 @@ class Stay(NamedTuple):
 
     group: int
     first_offset: int
+
+
+class StayPart(NamedTuple):
+    """Offsets of a queue that are in the log of one write group. It may have others of them, before and behind."""
+
+    group: int
+    first: int
+    end: int
+    """Behind the last; the largest i64: it goes on."""
 
 
 class Placement:
@@ -76,8 +89,8 @@ class Placement:
         others: Mapping[int, Sequence[int]] = NO_OTHERS,
     ) -> None:
         """From now on there are so many write groups, and slots belong to them like this. `numbers`: of the slots that
-        have moved, how often; `others`: the write groups that have records of their queues besides, in the order in
-        which the slot was there. No queue hashes to another slot that changes hands
+        have moved, how often; `others`: the write groups that have records of their queues from before, in the order
+        in which the slot was there first. No queue hashes to another slot that changes hands
         (`nameserver/state/plans/write_group_growth.py`)."""
         assert is_slot_table(slots, groups)
         assert len(self._only) <= groups, "write groups stay"
@@ -120,13 +133,14 @@ class Placement:
 
     def arrive(self, queue_id: int, before: int, group: int, first_offset: int) -> None:
         """A queue goes on in another write group from an offset on, and was in the one before: the metadata, which may
-        be ahead of the logs at a start, is not asked. Stays without any record are forgotten. Nothing changes where a
-        snapshot has told of later stays: it told of all."""
+        be ahead of the logs at a start, is not asked. Stays without any record are forgotten; but where the queue was
+        in the same write group before that, its next stay there begins anew, by which others know that it has returned.
+        Nothing changes where a snapshot has told of later stays: it told of all."""
         known = self._moved.get(queue_id, self._only[before])
         if known[-1].first_offset > first_offset:
             return
         stays = [stay for stay in known if stay.first_offset < first_offset]
-        if stays and stays[-1].group != group:
+        if stays and (stays[-1].group != group or len(stays) < len(known)):
             stays.append(Stay(group, first_offset))
         if len(stays) > 1:
             self.remember(queue_id, stays)
@@ -178,6 +192,13 @@ class Placement:
             first -= 1
         return history[first:] if first else history
 
+    def stretches_from(self, queue_id: int, offset: int) -> Iterator[StayPart]:
+        """The same as stretches of offsets, the first of which begins at this one."""
+        stays = self.stays_from(queue_id, offset)
+        ends = [*(stay.first_offset for stay in stays[1:]), ENDLESS]
+        for stay, end in zip(stays, ends, strict=True):
+            yield StayPart(stay.group, max(offset, stay.first_offset), end)
+
     def group_at(self, queue_id: int, offset: int) -> int:
         """The write group in whose log an offset of a queue is."""
         return self.stays_from(queue_id, offset)[0].group
@@ -216,7 +237,7 @@ class Placement:
     def bounds_in(self, group: int, queue_ids: QueueIds) -> tuple[Offsets, Offsets]:
         """Per queue, the first offset that is in the log of a write group, and the one behind the last. The largest i64
         stands for an end that is not known yet; a queue that was never there has the largest i64 and 0."""
-        never = numpy.iinfo(numpy.int64).max
+        never = ENDLESS
         here = self.groups_of(queue_ids) == group
         firsts = numpy.where(here, 0, never)
         ends = numpy.where(here, never, 0)
@@ -230,6 +251,27 @@ class Placement:
                     firsts[place] = stays[mine[0]].first_offset
                     ends[place] = stays[mine[-1] + 1].first_offset if mine[-1] + 1 < len(stays) else never
         return firsts, ends
+
+    def gaps_in(self, group: int, queue_ids: QueueIds) -> OffsetGaps:
+        """The stretches of these queues, ascending, that are not in a write group's log, between others that are."""
+        if not self._moved:
+            return NO_GAPS
+        found: list[tuple[int, int, int]] = []
+        _rows, which, _numbers = self._met(queue_ids)
+        for queue_id in queue_ids[which].tolist():
+            stays = self._moved[queue_id]
+            left = -1
+            for before, stay in pairwise(stays):
+                if before.group == group:
+                    left = stay.first_offset
+                elif stay.group == group and left >= 0:
+                    found.append((queue_id, left, stay.first_offset))
+        if not found:
+            return NO_GAPS
+        queues, firsts, ends = zip(*found, strict=True)
+        return OffsetGaps(
+            numpy.array(queues, numpy.uint64), numpy.array(firsts, numpy.int64), numpy.array(ends, numpy.int64)
+        )
 
     def groups_at(self, queue_ids: QueueIds, offsets: Offsets) -> WriteGroups:
         """The write group in whose log each of these offsets is, one per queue id."""
@@ -250,7 +292,7 @@ class Placement:
 
     def stay_starts(self, queue_ids: QueueIds, number: int) -> Offsets:
         """The first offset in the stay of this number of each queue; the largest i64 for queues without so many."""
-        found = numpy.full(len(queue_ids), 0 if number == 0 else numpy.iinfo(numpy.int64).max, numpy.int64)
+        found = numpy.full(len(queue_ids), 0 if number == 0 else ENDLESS, numpy.int64)
         if self._moved and number:
             rows, which, numbers = self._met(queue_ids)
             many = rows.counts[numbers] > number

@@ -177,10 +177,24 @@ def test_wishes_that_cannot_be_are_refused() -> None:
         state.check(SlotMoved(SLOT, 0, 2, []))
     other = cluster()
     moved(other)
-    with pytest.raises(InvalidPlacement, match="come back once retention"):
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.RETURNING.value}"):
         other.check(MoveSlot(SLOT, here, 2))
     other.apply(SettleSlot(SLOT, 1))
     other.check(MoveSlot(SLOT, here, 2))
+
+
+def test_a_slot_returns_to_where_its_queues_have_records() -> None:
+    state = cluster(level=FeatureLevel.RETURNING)
+    here = slots(state)[SLOT]
+    away = moved(state).group
+    state.check(back := MoveSlot(SLOT, here, 2))
+    state.apply(back)
+    state.check(done := SlotMoved(SLOT, here, 2, [here, away]))
+    state.apply(done)
+    assert slots(state)[SLOT] == here
+    assert state.moving_slots.others == {SLOT: (here, away)}
+    with pytest.raises(InvalidPlacement, match=f"write group {here}: its replica stays"):
+        state.check(MoveReplica(here, 1, 2))
 
 
 @pytest.mark.parametrize(

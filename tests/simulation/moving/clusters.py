@@ -100,8 +100,8 @@ class Mover:
         assert node.roles is not None
         nameserver = node.roles.nameserver
         moving, slot = nameserver.lookups.moving_slots, slot_of(topic.queue_id(partition))
-        been = {nameserver.lookups.write_group(topic.queue_id(partition)), *moving.others.get(slot, ())}
-        others = [group for group in range(self._cluster.settings.groups) if group not in been]
+        now = nameserver.lookups.write_group(topic.queue_id(partition))
+        others = [group for group in range(self._cluster.settings.groups) if group != now]
         if not others or slot in moving.wishes:
             return
         group = self._rng.choice(others)

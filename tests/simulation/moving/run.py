@@ -111,8 +111,7 @@ class MovingClients(Clients):
         if queue is None or "compact" in queue.settings.cleanup_policy:
             return
         slot = slot_of(queue.queue_id)
-        taken = {node.slots[slot], *node.others.get(slot, ())}
-        others = [group for group in range(node.settings.groups) if group not in taken]
+        others = [group for group in range(node.settings.groups) if group != node.slots[slot]]
         if others and slot not in node.wishes and not self._has_compacted(slot):
             node.wishes[slot] = Wish(rng.choice(others), node.numbers.get(slot, 0) + 1)
             node.storage.mover.wake()

@@ -35,7 +35,7 @@ class Moves:
         self.node = node
         self.wishes: dict[int, Wish] = {}
         self.numbers: dict[int, int] = {}
-        self.unsettled: set[int] = set()
+        self.unsettled: dict[int, Sequence[int]] = {}
         self.told: list[tuple[int, int, list[int]]] = []
         self.notes_begins = False
         self.begun: list[tuple[int, Wish]] = []
@@ -60,11 +60,11 @@ class Moves:
         slots[slot] = wish.group
         self.node.slots = slots
         del self.wishes[slot]
-        self.unsettled.add(slot)
+        self.unsettled[slot] = others
         self.node.storage.grow(slots, 3, self.numbers)
 
     async def settled(self, slot: int) -> None:
-        self.unsettled.discard(slot)
+        self.unsettled.pop(slot, None)
 
     def wish(self, group: int) -> None:
         self.wishes[SLOT] = Wish(group, self.numbers.get(SLOT, 0) + 1, not self.notes_begins)
@@ -127,6 +127,35 @@ def test_a_queue_goes_on_in_another_write_group_with_its_producers(tmp_path: Pat
         await node.rounds()
         assert node.segments()[0] > 1
         assert await node.read_offsets() == list(range(10))
+
+    moving(tmp_path, story)
+
+
+def test_a_queue_returns_to_a_write_group_that_has_records_of_it(tmp_path: Path) -> None:
+    async def story(node: SmallNode, moves: Moves) -> None:
+        await numbered(node, 0, 3)
+        await moves.move(AWAY)
+        await numbered(node, 3, 3)
+        await moves.move(HOME)
+        assert await numbered(node, 5, 3) == [5, 6, 7], "the newest batch of the other write group is known"
+        await node.split()
+        await moves.move(AWAY)
+        await numbered(node, 8, 2)
+        assert moves.told == [(SLOT, AWAY, [HOME]), (SLOT, HOME, [HOME, AWAY]), (SLOT, AWAY, [HOME, AWAY])]
+        stays = [Stay(HOME, 0), Stay(AWAY, 3), Stay(HOME, 6), Stay(AWAY, 8)]
+        for _ in range(2):
+            assert histories(node) == stays
+            await node.fill(40, OTHER)
+            await node.split()
+            await node.rounds()
+            assert node.segments()[0] > 1, "what is read is in files"
+            assert await node.read_offsets() == list(range(10))
+            await node.restart()
+        for start, left in ((2, 4), (3, 3), (7, 2), (8, 1)):
+            await node.storage.queues.truncate({QUEUE: start})
+            await node.storage.mover.look()
+            assert histories(node) == [Stay(stays[-left].group, 0), *stays[len(stays) - left + 1 :]]
+            assert await node.read_offsets() == list(range(start, 10))
 
     moving(tmp_path, story)
 

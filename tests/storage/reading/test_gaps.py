@@ -4,7 +4,7 @@ passes over no live offset."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -156,7 +156,7 @@ def test_a_look_up_by_time_goes_over_a_gap_in_one_step(tmp_path: Path) -> None:
         history = node.storage.queue_store.history
         extents, searches = history.extents, []
 
-        def counted(queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
+        def counted(queue_id: int, group: int, offset: int) -> AsyncGenerator[tuple[int, int, int], None]:
             searches.append(offset)
             return extents(queue_id, group, offset)
 

@@ -141,6 +141,60 @@ def test_the_write_groups_that_are_waited_for_hear_what_is_committed() -> None:
     assert not late.moves.awaits(command), "it waits for the fence, not for what was known to be committed"
 
 
+def returned() -> Replicas:
+    """As `moved_twice`, but from the second write group the queue came back to the first, and then left that again."""
+    ahead = Replicas()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    ahead.arrive(SECOND, 4, 1, 10)
+    ahead.fence(SECOND, 9, FIRST, 2)
+    ahead.arrive(FIRST, 12, 2, 30)
+    ahead.fence(FIRST, 15, SECOND, 3)
+    ahead.arrive(SECOND, 20, 3, 40)
+    return ahead
+
+
+def test_a_snapshot_tells_of_the_fence_that_was_the_last_one_then() -> None:
+    ahead = returned()
+    assert ahead.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(SECOND, 10), Stay(FIRST, 30), Stay(SECOND, 40))
+    for moves in (ahead.moves, started := Replicas().moves):
+        if moves is started:
+            moves.load(ahead.moves.image())
+        told = [moves.told_of(FIRST, index).fences.get(SLOT) for index in (6, 7, 14, 15)]
+        assert [fence and fence.number for fence in told] == [None, 1, 1, 3]
+
+
+def test_a_replica_that_gets_the_snapshot_from_before_a_return_follows_all_moves() -> None:
+    ahead, late = returned(), Replicas()
+    late.install(ahead, FIRST, 7)
+    assert SLOT in late.moves.shut, "the queue is on its way to the second write group"
+    assert not late.moves.holds(FIRST)
+    late.install(ahead, SECOND, 20)
+    assert late.moves.holds(SECOND), "before it has the first write group's second fence"
+    late.applied[FIRST] = 15
+    assert not late.moves.holds(SECOND)
+    assert late.placement.history(QUEUE) == ahead.placement.history(QUEUE)
+    assert late.placement.group_of(QUEUE) == SECOND
+
+
+def test_fences_are_forgotten_once_all_snapshots_stand_behind_a_later_one() -> None:
+    ahead = returned()
+    ahead.moves.snapshots_from = lambda group: 15
+    ahead.fence(FIRST, 30, SECOND, 5)
+    assert [fence.number for fence in ahead.moves.left[FIRST][SLOT]] == [3, 5]
+
+
+def test_a_return_without_records_elsewhere_is_told_by_a_snapshot() -> None:
+    ahead, late = Replicas(), Replicas()
+    for replicas in (ahead, late):
+        replicas.fence(FIRST, 7, SECOND, 1)
+        replicas.arrive(SECOND, 4, 1, 10)
+    ahead.fence(SECOND, 9, FIRST, 2)
+    ahead.arrive(FIRST, 12, 2, 10)
+    late.install(ahead, FIRST, 12)
+    assert late.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(FIRST, 10)), "what comes from now on is in the first"
+    assert late.moves.holds(FIRST)
+
+
 def test_a_checkpoint_keeps_what_is_needed() -> None:
     ahead, late, started = moved_twice(), Replicas(), Replicas()
     late.install(ahead, THIRD, 5)

@@ -146,6 +146,26 @@ def test_writing_is_paced(tmp_path: Path) -> None:
     assert max(slept) <= 0.26, "never more than one write at a time"
 
 
+@pytest.mark.parametrize("over_gaps", [False, True])
+def test_an_extent_ends_where_offsets_are_missing(over_gaps: bool) -> None:
+    """They may be in another write group; but for those that compaction has taken."""
+    batches = [
+        make_batch(queue, offset, size=100) for queue, offset in ((1, 0), (1, 1), (1, 5), (1, 6), (1, 9), (2, 0))
+    ]
+    described = describe(batches)
+    files = WatchedFiles()
+    with RunWriter("a.run", SimulatedTarget(files, "a.run"), ABORTED_VERSION, over_gaps=over_gaps) as writer:
+        for part in (slice(0, 3), slice(3, 4), slice(4, 6)):
+            writer.append([batch.data for batch in batches[part]], described[part])
+        writer.finish()
+
+    async def load() -> numpy.ndarray:
+        return (await load_index(await files.open("runs/a.run"), "a.run", "a.run")).rows
+
+    rows = asyncio.run(load())[["queue_id", "base_offset", "last_offset"]].tolist()
+    assert rows == ([(1, 0, 9), (2, 0, 0)] if over_gaps else [(1, 0, 1), (1, 5, 6), (1, 9, 9), (2, 0, 0)])
+
+
 def test_an_extent_ends_where_its_queue_goes_on_in_another_write_group() -> None:
     batches = [make_batch(1, offset, size=100) for offset in range(6)]
     described = describe(batches)

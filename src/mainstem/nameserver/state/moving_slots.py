@@ -36,8 +36,8 @@ class MovingSlots:
         self.numbers: dict[int, int] = {}
         """How often each slot has moved that has."""
         self.others: dict[int, tuple[int, ...]] = {}
-        """The write groups besides its own that may have records of a slot's queues, in the order in which it left
-        them."""
+        """The write groups that may have records of a slot's queues from before its last move, in the order in which it
+        came to them first. Its own is among them if it has been there before."""
 
     @property
     def known(self) -> set[int]:
@@ -68,11 +68,6 @@ class MovingSlots:
         before = slots[slot]
         if before == group:
             raise InvalidPlacement(f"slot {slot} is in write group {group} already")
-        if group in self.others.get(slot, ()):
-            raise InvalidPlacement(
-                f"queues of slot {slot} have been in write group {group} before, and may have records there: they come "
-                "back once retention has removed these"
-            )
         if command.number != self.next_number(slot):
             raise InvalidPlacement(f"slot {slot} has moved meanwhile: try again")
         if len(placements[group]) < factors[slot // SLOTS]:

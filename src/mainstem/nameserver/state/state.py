@@ -275,6 +275,8 @@ class MetadataState:
             case MoveSlot():
                 if len(self.placements.get(command.group, ())) > 1:
                     self._check_level(FeatureLevel.CHAINED)
+                if command.group in self.moving_slots.others.get(command.slot, ()):
+                    self._check_level(FeatureLevel.RETURNING)
                 self.moving_slots.check_wish(
                     command,
                     self._slots,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
@@ -21,6 +21,7 @@ from mainstem.console.views.of_topics import (
 from mainstem.model import QueueUsage, Topic
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.storage.journal.encoding.format import segment_name
+from mainstem.storage.placement import Stay
 from mainstem.storage.queue_store.reading.stored_files import QueueFile
 from mainstem.storage.queues.usage import SegmentShare
 from mainstem.storage.role import Storage
@@ -95,9 +96,9 @@ class LocalTopicViews:
             async with asyncio.timeout(REMOTE_SECONDS_MAX):
                 for partition in range(topic.partitions):
                     queue_id = topic.queue_id(partition)
-                    for stay in self._storage.placement.history(queue_id):
-                        if history.has(stay.group):
-                            found.setdefault(partition, []).extend(await history.stored.files_of(queue_id, stay.group))
+                    for group in _groups_of(self._storage.placement.history(queue_id)):
+                        if history.has(group):
+                            found.setdefault(partition, []).extend(await history.stored.files_of(queue_id, group))
                     if partition % VIEWS_PER_TURN == 0:
                         await asyncio.sleep(0)
         return found
@@ -115,8 +116,8 @@ class LocalTopicViews:
         offsets = self._storage.read_path.offsets(queue_id)
         held = offsets is not None and offsets.high_watermark > 0
         files: list[QueueFile] = []
-        for stay in self._storage.placement.history(queue_id) if held else ():
-            files += await self._storage.queue_store.stored.files_of(queue_id, stay.group)
+        for group_then in _groups_of(self._storage.placement.history(queue_id)) if held else ():
+            files += await self._storage.queue_store.stored.files_of(queue_id, group_then)
         start = offsets.log_start if offsets else 0
         return PartitionView(
             partition=partition,
@@ -168,6 +169,11 @@ class LocalTopicViews:
         if topic.name != OFFSETS_TOPIC or self._groups is None:
             return ()
         return self._groups.missing(partition)
+
+
+def _groups_of(history: Iterable[Stay]) -> Iterable[int]:
+    """The write groups of these stays, each once."""
+    return dict.fromkeys(stay.group for stay in history)
 
 
 class FollowedTopicViews:

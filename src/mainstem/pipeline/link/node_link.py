@@ -81,6 +81,7 @@ from mainstem.rpc.messages.tier import (
 from mainstem.rpc.wire.method import Method, Nothing, ReplyT, RequestT
 from mainstem.rpc.wire.node_certificate import node_certificate
 from mainstem.rpc.wire.tls import NO_TLS, RpcTlsConfig
+from mainstem.storage.extents.offset_gaps import GAP_ROW_BYTES
 from mainstem.storage.journal.encoding.format import offset_of, sequence_of
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.shared_store.shared_store import SharedStore
@@ -239,11 +240,12 @@ class NodeLink:
         return self._call(MERGE_WORK, AskMerge(lease=lease, drain=drain), MERGE_WORK_SECONDS)
 
     def merge_live(self, merge_id: str, queue_ids: bytes) -> bytes:
-        """For queues (u64) the first offset that a merge keeps of each, then the end for each (i64). Raises
-        `MergeGone`."""
+        """For queues (u64) the first offset that a merge keeps of each, then the end for each (i64), then the gaps as
+        `OffsetGaps.packed` has them. Raises `MergeGone`."""
         reply = self._client.call(MERGE_LIVE, AskLive(merge_id), [queue_ids], timeout_seconds=CALL_SECONDS)
         content = b"".join(map(bytes, reply.buffers))
-        if google_crc32c.value(content) != reply.message.crc or len(content) != 2 * len(queue_ids):
+        size = 2 * len(queue_ids) + GAP_ROW_BYTES * reply.message.gaps
+        if google_crc32c.value(content) != reply.message.crc or len(content) != size:
             raise ConnectionLost(f"{self.address}: what came of {MERGE_LIVE.name} is not what was sent")
         return content
 

@@ -20,6 +20,7 @@ from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.link.store_patience import patient
 from mainstem.rpc.wire.tls import RpcTlsConfig
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.offset_gaps import unpacked
 from mainstem.storage.merging.merge_files import OpenFile, merge_files
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile, InputReader, OpenInputs
 from mainstem.storage.merging.merge_lines import MergeLines
@@ -188,7 +189,8 @@ def input_file(settings: MergeSettings, group: int, name: str) -> InputFile:
 def _liveness(node: NodeLink, merge_id: str) -> Liveness:
     def ask(queue_ids: QueueIds) -> LiveOffsets:
         content = node.merge_live(merge_id, numpy.ascontiguousarray(queue_ids, "<u8").tobytes())
-        starts, ends = numpy.frombuffer(content, "<i8").astype(numpy.int64).reshape(2, len(queue_ids))
-        return LiveOffsets(starts, ends)
+        bounds, gaps = content[: 16 * len(queue_ids)], content[16 * len(queue_ids) :]
+        starts, ends = numpy.frombuffer(bounds, "<i8").astype(numpy.int64).reshape(2, len(queue_ids))
+        return LiveOffsets(starts, ends, unpacked(gaps))
 
     return Liveness(ask)

@@ -72,10 +72,13 @@ class AskLive(msgspec.Struct, frozen=True):
 
 class LiveReply(msgspec.Struct, frozen=True):
     """The attachment has for each queue the first offset to keep, then for each the offset up to which, which is not
-    kept: i64, the largest one where there is none. A queue of which nothing is kept begins there, too."""
+    kept: i64, the largest one where there is none. A queue of which nothing is kept begins there, too. Behind them are
+    the gaps: the ids of their queues, u64, their first offsets, and the offsets behind them, i64."""
 
     crc: int
     """Of the attachment."""
+    gaps: int = 0
+    """Stretches between the offsets that are kept which are not, as other write groups have them."""
 
 
 class RecordMerge(msgspec.Struct, frozen=True, kw_only=True):

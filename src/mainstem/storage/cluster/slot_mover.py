@@ -79,17 +79,18 @@ class MetadataOfMoves(NamedTuple):
 
     wishes: Callable[[], Mapping[int, Wish]]
     """Per slot that shall move."""
-    unsettled: Callable[[], Iterable[int]]
-    """Slots whose queues may have records in other write groups, as far as the metadata knows."""
+    unsettled: Callable[[], Mapping[int, Sequence[int]]]
+    """Per slot the write groups that may have records of its queues from before its last move, as far as the metadata
+    knows, in the order in which the slot came to them first."""
     moved: Callable[[int, Wish, Sequence[int]], Awaitable[None]]
-    """A slot has moved; the other write groups that have records of its queues. May raise a `MainstemError`."""
+    """A slot has moved; the write groups that have records of its queues from before. May raise a `MainstemError`."""
     settled: Callable[[int], Awaitable[None]]
     """All records of a slot's queues are in its write group. May raise a `MainstemError`."""
     begins: Callable[[int, Wish], Awaitable[None]] = _nothing
     """A slot is about to be fenced. Raises a `MainstemError` where the wish is taken back."""
 
 
-NO_METADATA = MetadataOfMoves(dict, tuple, _nothing, _nothing)
+NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
 
 
 class SlotMover:
@@ -316,15 +317,15 @@ class SlotMover:
     # --- histories ------------------------------------------------------------------------------------------
 
     def _others(self, slot: int) -> list[int]:
-        """The write groups besides the slot's own that have records of its queues, in the order in which the slot left
-        them."""
+        """The write groups that have records of a slot's queues from before its last move, in the order in which the
+        slot came to them first. Its own is among them if it has returned."""
+        arrival = self._moves.arrivals[slot]
         groups: set[int] = set()
         for queue_id, stays in self._placement.moved.items():
             if slot_of(queue_id) == slot:
-                groups.update(stay.group for stay in stays)
-        groups.discard(self._moves.arrivals[slot].group)
-        left = {group: fences[slot].number for group, fences in self._moves.left.items() if slot in fences}
-        return sorted(groups, key=lambda group: (left.get(group, 0), group))
+                groups.update(stay.group for stay in stays if stay != stays[-1] or stay.group != arrival.group)
+        met = dict.fromkeys([*self.metadata.unsettled().get(slot, ()), arrival.before])
+        return [*(group for group in met if group in groups), *sorted(groups - met.keys())]
 
     async def _settle(self) -> None:
         """Forget stays of which nothing is left. The leader of a slot's write group tells the metadata if it has none
@@ -352,7 +353,7 @@ class SlotMover:
             return False  # or its logs lag behind the metadata
         if len(self._groups[arrival.group].consensus.voters) == 1:
             return True
-        fences = ((group, fences[slot]) for group, fences in self._moves.left.items() if slot in fences)
+        fences = ((group, left[slot][-1]) for group, left in self._moves.left.items() if slot in left)
         return all(
             group == arrival.group or self._groups[group].blocks.first_index() > fence.index for group, fence in fences
         )

@@ -10,6 +10,8 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
+import numpy
+
 from mainstem.kernel import crc32c
 from mainstem.rpc.messages.snapshots import BYTE_RANGES_MAX, FETCH_FILE, FetchFile
 from mainstem.rpc.other_nodes import Calls
@@ -117,6 +119,8 @@ class SnapshotFiles:
         stored, group, groups_at = self._store.stored, self._group, self._placement.groups_at
         files, log_starts = [file for _after, _upto, file in self.ranges], log_starts_of(image)
         gaps = await queues_with_gaps(stored, group, self.kept_upto, files, log_starts, groups_at)
+        moved = numpy.fromiter(self._placement.moved, numpy.uint64)  # whose other stays are no gaps; never compacted
+        gaps = gaps[~numpy.isin(gaps, moved)]
         if not len(gaps):
             return True
         keys = ReturningKeys(stored, group, self.kept_upto, gaps, log_starts, groups_at)

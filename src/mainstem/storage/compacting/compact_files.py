@@ -335,7 +335,7 @@ def _name(file: StoreFile, unique: str, row: numpy.void) -> str:
 
 
 def _write_packed(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, open_file: OpenFile) -> RunSummary:
-    with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION) as writer:
+    with RunWriter(name, open_file(path_of(name)), ABORTED_VERSION, over_gaps=True) as writer:
         for piece in pieces:
             writer.append([piece.content], piece.rows)
         return writer.finish(aborted)
@@ -344,7 +344,7 @@ def _write_packed(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, ope
 def _write_segment(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, open_file: OpenFile) -> RunSummary:
     stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
     base_offset = int(PurePosixPath(stem).name)
-    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
+    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix), over_gaps=True) as writer:
         for piece in pieces:
             writer.append(piece.content, piece.rows, piece.batches)
         return writer.finish(aborted)

@@ -12,6 +12,7 @@ import numpy.typing
 
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 
 Integers = numpy.typing.NDArray[numpy.int64]
 
@@ -26,9 +27,11 @@ class QueueSums:
     def __init__(self) -> None:
         self._parts: list[tuple[QueueIds, Integers]] = []
 
-    def add(self, index: ExtentIndex, starts: Integers, ends: Integers, *, partly: bool) -> None:
-        """`starts` and `ends` have for each queue of the index the first live offset, and the one behind the last.
-        `partly`: count the records of extents, too, of which only a part is live."""
+    def add(
+        self, index: ExtentIndex, starts: Integers, ends: Integers, gaps: OffsetGaps = NO_GAPS, *, partly: bool
+    ) -> None:
+        """`starts` and `ends` have for each queue of the index the first live offset, and the one behind the last;
+        nothing in `gaps` is live. `partly`: count the records of extents, too, of which only a part is live."""
         rows = index.rows
         if not len(rows):
             return
@@ -36,8 +39,8 @@ class QueueSums:
         counts = numpy.diff(numpy.append(firsts, len(rows)))
         starts, ends = numpy.repeat(starts, counts), numpy.repeat(ends, counts)
         base, last = rows["base_offset"], rows["last_offset"]
-        live = (last >= starts) & (base < ends)
-        whole = live if partly else (base >= starts) & (last < ends)
+        live = (last >= starts) & (base < ends) & ~gaps.cover(rows)
+        whole = live if partly else live & (base >= starts) & (last < ends)
         records = rows["record_count"].astype(numpy.int64)
         far = numpy.int64(numpy.iinfo(numpy.int64).max)
         columns = (

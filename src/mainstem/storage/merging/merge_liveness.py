@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps, joined_gaps
 from mainstem.storage.merging.merge_lines import Flags, Integers
 
 ASKED_MAX = 1 << 16
@@ -22,6 +23,8 @@ class LiveOffsets(NamedTuple):
 
     starts: Integers
     ends: Integers
+    gaps: OffsetGaps = NO_GAPS
+    """Offsets between these that other write groups have; no extent has some of them and others."""
 
 
 AskLive = Callable[[QueueIds], LiveOffsets]
@@ -36,6 +39,7 @@ class Liveness:
         self._queue_ids: QueueIds = numpy.empty(0, numpy.uint64)
         self._starts: Integers = numpy.empty(0, numpy.int64)
         self._ends: Integers = numpy.empty(0, numpy.int64)
+        self._gaps = NO_GAPS
 
     def of(self, queue_ids: QueueIds) -> LiveOffsets:
         """For queues in ascending order."""
@@ -43,7 +47,7 @@ class Liveness:
             return LiveOffsets(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64))
         self._learn(queue_ids)
         places = self._queue_ids.searchsorted(queue_ids)
-        return LiveOffsets(self._starts[places], self._ends[places])
+        return LiveOffsets(self._starts[places], self._ends[places], self._gaps)
 
     def of_rows(self, rows: Rows) -> LiveOffsets:
         """For each of these rows, sorted by queue."""
@@ -53,7 +57,7 @@ class Liveness:
         firsts = numpy.concatenate(([0], numpy.flatnonzero(queue_ids[1:] != queue_ids[:-1]) + 1))
         counts = numpy.diff(firsts, append=len(rows))
         found = self.of(queue_ids[firsts])
-        return LiveOffsets(numpy.repeat(found.starts, counts), numpy.repeat(found.ends, counts))
+        return LiveOffsets(numpy.repeat(found.starts, counts), numpy.repeat(found.ends, counts), found.gaps)
 
     def _learn(self, queue_ids: QueueIds) -> None:
         if len(self._queue_ids):
@@ -67,9 +71,11 @@ class Liveness:
         self._queue_ids = known[order]
         self._starts = numpy.concatenate([self._starts, *(answer.starts for answer in answers)])[order]
         self._ends = numpy.concatenate([self._ends, *(answer.ends for answer in answers)])[order]
+        self._gaps = joined_gaps([self._gaps, *(answer.gaps for answer in answers)])
 
 
 def alive(rows: Rows, live: LiveOffsets) -> Flags:
     """Which rows have an offset that is live."""
     flags: Flags = (rows["last_offset"] >= live.starts) & (rows["base_offset"] < live.ends)
+    flags &= ~live.gaps.cover(rows)
     return flags

@@ -201,9 +201,12 @@ class OffsetLookup:
         return max(read_batch_header(batches[0]).base_offset, position)
 
     async def _stored(self, queue_id: int, position: int) -> AsyncGenerator[Candidate, None]:
-        for stay in self._placement.stays_from(queue_id, position):
-            async for extent in self._history.extents(queue_id, stay.group, max(position, stay.first_offset)):
-                yield Candidate(*extent)
+        for group, first, end in self._placement.stretches_from(queue_id, position):
+            async with aclosing(self._history.extents(queue_id, group, first)) as extents:
+                async for extent in extents:
+                    if extent[0] >= end:
+                        break
+                    yield Candidate(*extent)
 
     async def _sealed(self, queue_id: int, position: int) -> AsyncGenerator[Candidate, None]:
         for segment in self._journal.segments():
@@ -247,12 +250,13 @@ class OffsetLookup:
         remote = self._read_path.remote
         if remote is None:
             return None
-        for stay in self._placement.stays_from(queue_id, start):
-            first = max(start, stay.first_offset)
-            async with aclosing(remote.extents_since(queue_id, stay.group, first, timestamp)) as extents:
+        for group, first, behind in self._placement.stretches_from(queue_id, start):
+            async with aclosing(remote.extents_since(queue_id, group, first, timestamp)) as extents:
                 async for extent in extents:
                     if extent.base_offset >= end:
                         return None
+                    if extent.base_offset >= behind:
+                        break
                     await self._records.passed_over()
                     found = await self._record_in(queue_id, Candidate(*extent), timestamp)
                     if found is not None:
@@ -264,13 +268,12 @@ class OffsetLookup:
         remote = self._read_path.remote
         if remote is None:
             return
-        for stay in self._placement.stays_from(queue_id, start):
-            first = max(start, stay.first_offset)
-            async with aclosing(remote.latest_extents(queue_id, stay.group, first)) as extents:
+        for group, first, behind in self._placement.stretches_from(queue_id, start):
+            async with aclosing(remote.latest_extents(queue_id, group, first)) as extents:
                 async for latest, extent in extents:
                     if not chosen.may_be_later(latest):
                         break
-                    if extent.base_offset < end:
+                    if extent.base_offset < min(end, behind):
                         await self._records.passed_over()
                         chosen.look(Candidate(*extent))
 

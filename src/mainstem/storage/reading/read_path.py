@@ -369,9 +369,9 @@ class ReadPath:
         places = await self._journal_places(queue_id, offset, 1)
         firsts = [max(offset, places[0].base_offset)] if places else []
         if firsts != [offset]:
-            for stay in self.placement.stays_from(queue_id, offset):
-                first = await self._store.history.first_offset(queue_id, stay.group, max(offset, stay.first_offset))
-                if first is not None:
+            for group, begin, end in self.placement.stretches_from(queue_id, offset):
+                first = await self._store.history.first_offset(queue_id, group, begin)
+                if first is not None and first < end:
                     firsts.append(first)
                     break
         return min(firsts, default=None)
@@ -380,10 +380,9 @@ class ReadPath:
 
     async def _stored(self, queue_id: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the queue store, from the first of the queue's stays that has any from the offset on."""
-        for stay in self.placement.stays_from(queue_id, offset):
-            first_offset = max(offset, stay.first_offset)
-            stored = await self._store.history.read(queue_id, stay.group, first_offset, bytes_max)
-            if stored is not None:
+        for group, first_offset, end in self.placement.stretches_from(queue_id, offset):
+            stored = await self._store.history.read(queue_id, group, first_offset, bytes_max)
+            if stored is not None and stored.base_offset < end:
                 return stored
         return None
 

@@ -197,9 +197,9 @@ class RemoteReads:
     async def _in_tier(self, queue_id: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the tier, from the first of the queue's stays that has any there from the offset on."""
         assert self._history is not None
-        for stay in self._placement.stays_from(queue_id, offset):
-            found = await self._history.read(queue_id, stay.group, max(offset, stay.first_offset), bytes_max)
-            if found is not None:
+        for group, first_offset, end in self._placement.stretches_from(queue_id, offset):
+            found = await self._history.read(queue_id, group, first_offset, bytes_max)
+            if found is not None and found.base_offset < end:
                 return found
         return None
 

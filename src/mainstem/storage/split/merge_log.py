@@ -18,6 +18,7 @@ from mainstem.rpc.messages.split import FileDescription, MergeWaits
 from mainstem.rpc.wire.identity import host_identity
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 from mainstem.storage.merging.merge_lines import Integers, MergeLines
 from mainstem.storage.merging.segment_lines import SegmentLines
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
@@ -52,8 +53,10 @@ class LocalMergeLog:
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         borders: BordersOf = no_borders,
         ages: Callable[[], Awaitable[AgedOf]] = no_ages,
+        gaps_in: Callable[[int, QueueIds], OffsetGaps] = lambda group, queue_ids: NO_GAPS,
     ) -> None:
-        """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `confirm`
+        """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `gaps_in`:
+        which offsets between them it lacks; `confirm`
         returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
         `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most."""
         self._store = store
@@ -68,6 +71,7 @@ class LocalMergeLog:
         self._new_id = new_id
         self._borders = borders
         self._ages = ages
+        self._gaps_in = gaps_in
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -146,7 +150,8 @@ class LocalMergeLog:
 
     def _bounds(self, group: int, queue_ids: QueueIds) -> LiveBounds:
         firsts, ends = self._bounds_in(group, queue_ids)
-        return LiveBounds(numpy.maximum(firsts, self._log_starts(queue_ids)), ends)
+        starts = numpy.maximum(firsts, self._log_starts(queue_ids))
+        return LiveBounds(starts, ends, self._gaps_in(group, queue_ids))
 
     async def _known_topics(self) -> dict[int, MergeTopic]:
         known: dict[int, MergeTopic] = {}

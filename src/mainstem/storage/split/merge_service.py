@@ -96,7 +96,8 @@ class MergeService:
             raise ValueError(f"{len(queue_ids)} queues in one question, {QUEUES_MAX} is the most")
         found = await self._log.live(call.request.merge_id, queue_ids)
         content = found.starts.astype("<i8").tobytes() + found.ends.astype("<i8").tobytes()
-        return Reply(LiveReply(crc32c(content)), content)
+        content += found.gaps.packed()
+        return Reply(LiveReply(crc32c(content), len(found.gaps.queue_ids)), content)
 
     async def _record(self, call: RpcCall[RecordMerge]) -> Reply[MergeReply]:
         # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.

@@ -17,7 +17,7 @@ has come to all that the arrivals up to the snapshot need (`holds`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -68,6 +68,8 @@ class MovesImage(msgspec.Struct, frozen=True, array_like=True):
     """Per write group and slot the newest fence in the write group's log."""
     came: dict[int, ArrivalLog] = {}
     """Per write group."""
+    left_before: dict[int, dict[int, list[Fence]]] = {}
+    """Per write group and slot the earlier fences that snapshots may tell of, oldest first."""
 
 
 class SlotMoves:
@@ -78,8 +80,9 @@ class SlotMoves:
         self._placement = placement
         self.fences: dict[int, Fence] = {}
         """Per slot that is on its way."""
-        self.left: dict[int, dict[int, Fence]] = {}
-        """Per write group and slot the newest fence in the write group's log."""
+        self.left: dict[int, dict[int, list[Fence]]] = {}
+        """Per write group and slot the fences in the write group's log, oldest first: the newest, and earlier ones that
+        snapshots may tell of."""
         self.arrivals: dict[int, Arrival] = {}
         """Per slot that has moved, its last arrival."""
         self.came: dict[int, ArrivalLog] = {}
@@ -120,9 +123,12 @@ class SlotMoves:
         return outcome
 
     def _shut(self, slot: int, fence: Fence) -> str:
-        left = self.left.setdefault(fence.before, {})
-        if slot not in left or left[slot].number < fence.number:
-            left[slot] = fence
+        left = self.left.setdefault(fence.before, {}).setdefault(slot, [])
+        if not left or left[-1].number < fence.number:
+            left.append(fence)
+            snapshots_from = self.snapshots_from(fence.before)
+            while len(left) > 1 and left[1].index <= snapshots_from:
+                del left[0]
         if fence.number <= self.number_of(slot):
             return "the slot has moved since"
         self.fences[slot] = fence
@@ -196,7 +202,7 @@ class SlotMoves:
         """The moves that a snapshot of a write group at a block tells of."""
         came = self.came.get(group, ArrivalLog())
         return MovesTold(
-            {slot: fence for slot, fence in self.left.get(group, {}).items() if fence.index <= index},
+            dict(self._left_upto(group, index)),
             dict(came.upto(index)),
             {
                 queue_id: [(stay.group, stay.first_offset) for stay in stays]
@@ -205,6 +211,13 @@ class SlotMoves:
             },
             came.needs(index),
         )
+
+    def _left_upto(self, group: int, index: int) -> Iterator[tuple[int, Fence]]:
+        """The last fence of each slot in a write group's log up to a block."""
+        for slot, fences in self.left.get(group, {}).items():
+            last = next((fence for fence in reversed(fences) if fence.index <= index), None)
+            if last is not None:
+                yield slot, last
 
     def comes_later(self, group: int, index: int) -> set[int]:
         """The slots that have come to a write group only behind this block."""
@@ -257,8 +270,12 @@ class SlotMoves:
                 for queue_id, stays in self._placement.moved.items()
             },
             dict(self.arrivals),
-            {group: dict(fences) for group, fences in self.left.items()},
+            {group: {slot: fences[-1] for slot, fences in left.items()} for group, left in self.left.items()},
             {group: log.copied() for group, log in self.came.items()},
+            {
+                group: {slot: fences[:-1] for slot, fences in left.items() if len(fences) > 1}
+                for group, left in self.left.items()
+            },
         )
 
     def load(self, image: MovesImage) -> None:
@@ -266,7 +283,11 @@ class SlotMoves:
         self.fences = dict(image.fences)
         for queue_id, stays in image.histories.items():
             self._placement.remember(queue_id, [Stay(*stay) for stay in stays])
-        self.left = {group: dict(fences) for group, fences in image.left.items()}
+        before = image.left_before
+        self.left = {
+            group: {slot: [*before.get(group, {}).get(slot, ()), fence] for slot, fence in fences.items()}
+            for group, fences in image.left.items()
+        }
         for slot, (group, number) in image.placed.items():
             self.arrivals[slot] = image.arrivals.get(slot, Arrival(group, number))
             self._placement.place(slot, group, number)

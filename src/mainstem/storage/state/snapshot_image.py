@@ -141,11 +141,13 @@ async def parts(
         yield Reply(_part(name, MOVES, crc=crc32c(piece)), piece)
     if with_state:
         placement, later = moves.placement, moves.comes_later(group.group, name.index)
+        left = moves.left.get(group.group, {}).keys()
         for kind, pieces in (
             (PRODUCERS, _producers(producers, group, name.index)),
             (TOPICS, write_group_queues.topics(table)),
             (QUEUES, write_group_queues.rows(table, write_group_queues.in_group(placement, group.group, later))),
             (QUEUES, write_group_queues.rows_left(table, placement, group.group, later)),
+            (QUEUES, write_group_queues.log_starts_left(table, placement, group.group, left, later)),
         ):
             async for piece in pieces:
                 totals[kind] += len(piece)

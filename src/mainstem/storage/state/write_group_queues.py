@@ -88,16 +88,45 @@ async def rows_left(
     """Yield the queues that were in a write group and have gone on, with their ends there, in pieces as `rows`, but for
     those of the slots that came `later`."""
     gone: list[tuple[numpy.int64, int, int]] = []
-    for queue_id, stays in list(placement.moved.items()):
-        ends = [after.first_offset for stay, after in pairwise(stays) if stay.group == group]
+    for queue_id, end in _ends_left(placement, group, later).items():
         slot = table.find(queue_id)
-        if ends and stays[-1].group != group and slot != NO_SLOT and slot_of(queue_id) not in later:
-            gone.append(
-                (numpy.uint64(queue_id).astype(numpy.int64), ends[-1], min(table.get(slot, LOG_START), ends[-1]))
-            )
+        if slot != NO_SLOT:
+            gone.append((numpy.uint64(queue_id).astype(numpy.int64), end, min(table.get(slot, LOG_START), end)))
     for first in range(0, len(gone), SLOTS_PER_TURN):
         yield numpy.array(gone[first : first + SLOTS_PER_TURN], numpy.int64).tobytes()
         await asyncio.sleep(0)
+
+
+def _ends_left(placement: Placement, group: int, later: Collection[int]) -> dict[int, int]:
+    """The ends in a write group of the queues that have gone on from there."""
+    found: dict[int, int] = {}
+    for queue_id, stays in placement.moved.items():
+        ends = [after.first_offset for stay, after in pairwise(stays) if stay.group == group]
+        if ends and stays[-1].group != group and slot_of(queue_id) not in later:
+            found[queue_id] = ends[-1]
+    return found
+
+
+async def log_starts_left(
+    table: QueueTable, placement: Placement, group: int, slots: Collection[int], later: Collection[int]
+) -> AsyncIterator[bytes]:
+    """Yield the log starts of the other queues of slots that have left a write group at some time, in pieces as `rows`,
+    and no ends behind them. Nothing else may tell who gets the snapshot how far records were deleted of a queue that
+    has nothing left of its time there, or has returned only behind the snapshot's block."""
+    if not slots:
+        return
+    wanted, belongs = numpy.array(sorted(slots), numpy.intp), in_group(placement, group, later)
+    told = numpy.array(sorted(_ends_left(placement, group, later)), numpy.uint64)
+    for chunk in chunks(table):
+        for first in range(0, len(chunk), SLOTS_PER_TURN):
+            cells = chunk[first : first + SLOTS_PER_TURN]
+            begun = numpy.flatnonzero(cells[:, LOG_START])
+            queue_ids = cells[begun, QUEUE_ID].astype(numpy.uint64)
+            others = numpy.isin(slots_in(queue_ids), wanted) & ~belongs(queue_ids) & ~numpy.isin(queue_ids, told)
+            begun = begun[others]
+            if len(begun):
+                yield cells[begun][:, [QUEUE_ID, LOG_START, LOG_START]].tobytes()
+            await asyncio.sleep(0)
 
 
 async def create(table: QueueTable, ranges: bytes, was_deleted: Callable[[int], bool]) -> set[int]:
@@ -144,7 +173,7 @@ def _place(table: QueueTable, cells: Cells) -> None:
             places = slots[here] % CHUNK_SLOTS
             for cell, told in ((COMMITTED_END, 1), (NEXT_OFFSET, 1), (LOG_START, 2)):
                 # what a row has less than the table is of a queue that has gone on, and may be led here
-                chunk[places, cell] = numpy.maximum(chunk[places, cell], cells[here, told])
+                numpy.maximum.at(chunk[:, cell], places, cells[here, told])
 
 
 def _rows_of(content: bytes, cells: int) -> Cells:

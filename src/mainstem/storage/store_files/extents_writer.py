@@ -5,7 +5,8 @@ with numpy. The bytes come in contiguous pieces (what a gather yields), and Pyth
 batch. Memory is bounded by one piece plus 64 bytes per extent.
 
 An extent is the rows of a queue that start within the same `EXTENT_BYTES` of the queue's bytes in this file, so that
-cutting needs no loop.
+cutting needs no loop. It ends where offsets are missing, as these may be in another write group, between two stays of
+the queue in this one.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ Array = numpy.typing.NDArray[numpy.void]
 class ExtentsWriter:
     """Batches in a file from some position on. Does not finish the file."""
 
-    def __init__(self, name: str, target: RunTarget, position: int) -> None:
-        """`name`: of the file, in errors."""
+    def __init__(self, name: str, target: RunTarget, position: int, *, over_gaps: bool = False) -> None:
+        """`name`: of the file, in errors. `over_gaps`: extents go on where offsets are missing, as compaction took
+        them away."""
         self._name = name
+        self._over_gaps = over_gaps
         self._target = target
         self._position = position
         """Of the first batch."""
@@ -116,8 +119,11 @@ class ExtentsWriter:
         starts = numpy.cumsum(lengths) - lengths
         new_queue = numpy.ones(len(batches), numpy.bool_)
         new_queue[1:] = queue_ids[1:] != queue_ids[:-1]
+        gaps = numpy.zeros(len(batches), numpy.bool_)
+        gaps[1:] = batches["base_offset"][1:] != batches["last_offset"][:-1] + 1
         if self._extents and self._extents[-1][-1]["queue_id"] == queue_ids[0]:
             new_queue[0] = False
+            gaps[0] = batches["base_offset"][0] != self._extents[-1][-1]["last_offset"] + 1
         queue_firsts = numpy.flatnonzero(new_queue)
         origins = numpy.concatenate(([-self._queue_bytes], starts[queue_firsts]))  # where each queue begins
         in_queue = starts - origins[numpy.cumsum(new_queue)]
@@ -126,6 +132,8 @@ class ExtentsWriter:
         cut[1:] |= cells[1:] != cells[:-1]
         cut[0] |= cells[0] != self._cell
         cut |= batches["flags"] & CUT_BEFORE != 0
+        if not self._over_gaps:
+            cut |= gaps
         self.queue_count += len(queue_firsts)
         self._queue_bytes = int(in_queue[-1] + lengths[-1])
         self._cell = int(cells[-1])

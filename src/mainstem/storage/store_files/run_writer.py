@@ -44,13 +44,14 @@ class RunSummary(NamedTuple):
 class RunWriter:
     """Writes one run. Use as a context manager: leaving it without `finish` abandons the run."""
 
-    def __init__(self, name: str, target: RunTarget, version: int = FORMAT_VERSION) -> None:
-        """`version`: of the format; `ABORTED_VERSION` adds an index of aborted transactions."""
+    def __init__(self, name: str, target: RunTarget, version: int = FORMAT_VERSION, *, over_gaps: bool = False) -> None:
+        """`version`: of the format; `ABORTED_VERSION` adds an index of aborted transactions. `over_gaps`: as
+        `ExtentsWriter` has it."""
         assert version in (FORMAT_VERSION, ABORTED_VERSION), version
         self._name = name
         self._version = version
         self._target = target
-        self._written = ExtentsWriter(name, target, FRAME_BYTES)
+        self._written = ExtentsWriter(name, target, FRAME_BYTES, over_gaps=over_gaps)
         self._finished = False
         target.write(FileFrame(RUN_MAGIC, version=version).pack())
 

@@ -46,12 +46,13 @@ OpenSibling = Callable[[str], RunTarget]
 class SegmentWriter:
     """Writes one segment. Use as a context manager: leaving it without `finish` abandons it."""
 
-    def __init__(self, name: str, base_offset: int, open_sibling: OpenSibling) -> None:
-        """`name`: of the `.log`, as the manifest has it. `base_offset`: of the first batch."""
+    def __init__(self, name: str, base_offset: int, open_sibling: OpenSibling, *, over_gaps: bool = False) -> None:
+        """`name`: of the `.log`, as the manifest has it. `base_offset`: of the first batch. `over_gaps`: as
+        `ExtentsWriter` has it."""
         self._name = name
         self._open_sibling = open_sibling
         self._target = open_sibling(SEGMENT_SUFFIX)
-        self._written = ExtentsWriter(name, self._target, 0)
+        self._written = ExtentsWriter(name, self._target, 0, over_gaps=over_gaps)
         self._entries = IndexEntries(base_offset)
         self._finished = False
 

@@ -29,7 +29,6 @@ from mainstem.errors import MainstemError
 from mainstem.kernel import (
     NEXT_OFFSET,
     NO_SLOT,
-    SEQUENCE_MODULUS,
     FollowedLog,
     ProducerState,
     ProducerStates,
@@ -506,16 +505,16 @@ class WriteGroup:
         return outcomes
 
     def _take_over(self, arrival: control.QueuesArrived, header: BlockHeader) -> None:
-        """Know the producers of queues that come from another write group, as that one knew them. Their batches are
-        applied there, so whoever sends one again need not wait for a block of this log."""
+        """Know the producers of queues that come from another write group, as that one knew them, whatever was known of
+        them here when the queues were here before. Their batches are applied there, so whoever sends one again need not
+        wait for a block of this log."""
+        known = bytearray()
         for row in PRODUCER_ROW.iter_unpack(arrival.producers):
             queue_id, producer_id, last_ms, epoch, count, *seen = row
-            for first in range(0, 4 * count, 4):
-                base_sequence, last_sequence, base_offset, _block_index = seen[first : first + 4]
-                records = (last_sequence - base_sequence) % SEQUENCE_MODULUS + 1 if base_sequence >= 0 else 1
-                self.producers.applied(
-                    queue_id, producer_id, epoch, base_sequence, records, base_offset, header.index, last_ms
-                )
+            seen[3 : 4 * count : 4] = [header.index] * count
+            if count:
+                known += PRODUCER_ROW.pack(queue_id, producer_id, last_ms, epoch, count, *seen)
+        self.producers.load_image(bytes(known))
         self.transactions.take_over(arrival.coordinators)
 
     # --- recovery -----------------------------------------------------------------------------------------

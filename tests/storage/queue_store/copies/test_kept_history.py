@@ -6,9 +6,10 @@ import asyncio
 import random
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from mainstem.raft import Membership, Snapshot
 from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
 from mainstem.storage.errors import StorageError
+from mainstem.storage.placement import Stay
 from mainstem.storage.queue_store.copies.file_copy import ByteRange, windows
 from mainstem.storage.queue_store.copies.kept_history import choose, own_spans
 from mainstem.storage.queue_store.copies.part_copy import GivesWholeFiles
@@ -268,6 +270,7 @@ class Halves:
     """The part of a `Placement` that copies ask for."""
 
     groups_at = staticmethod(groups_at)
+    moved: ClassVar[Mapping[int, Sequence[Stay]]] = {}
 
 
 async def check_history(

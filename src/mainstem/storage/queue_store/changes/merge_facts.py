@@ -18,6 +18,7 @@ from mainstem.lru import Lru
 from mainstem.ports import Clock
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps, joined_gaps
 from mainstem.storage.merging.merge_lines import NEVER, Flags, Integers, MergeLines
 from mainstem.storage.merging.merge_spans import RUNS, SPAN_ROW, SpanRows, SpanSummary, file_fullness, summarize
 from mainstem.storage.merging.segment_lines import SegmentLines
@@ -68,6 +69,8 @@ class LiveBounds(NamedTuple):
 
     starts: Integers
     ends: Integers
+    gaps: OffsetGaps = NO_GAPS
+    """Offsets between these that other write groups have."""
 
 
 BoundsOf = Callable[[int, QueueIds], LiveBounds]
@@ -306,7 +309,9 @@ async def all_bounds(bounds: BoundsOf, group: int, queue_ids: QueueIds) -> LiveB
         parts.append(bounds(group, queue_ids[first : first + QUEUES_PER_TURN]))
         await asyncio.sleep(0)
     return LiveBounds(
-        numpy.concatenate([part.starts for part in parts]), numpy.concatenate([part.ends for part in parts])
+        numpy.concatenate([part.starts for part in parts]),
+        numpy.concatenate([part.ends for part in parts]),
+        joined_gaps([part.gaps for part in parts]),
     )
 
 
@@ -318,12 +323,14 @@ def _summary_of(index: ExtentIndex, file: StoreFile, live_of: LiveBounds) -> Spa
         return summarize(0, 0, file.level, numpy.zeros(0, numpy.uint64), numpy.zeros(0, numpy.int64))
     queue_ids, firsts = index.queues()
     counts = numpy.diff(numpy.append(firsts, len(rows)))
-    starts, ends = (numpy.repeat(values, counts) for values in live_of)
+    starts, ends = numpy.repeat(live_of.starts, counts), numpy.repeat(live_of.ends, counts)
+    elsewhere = live_of.gaps.cover(rows)
     lengths = rows["length"].astype(numpy.int64)
-    live = (rows["last_offset"] >= starts) & (rows["base_offset"] < ends)
+    live = (rows["last_offset"] >= starts) & (rows["base_offset"] < ends) & ~elsewhere
     sizes = numpy.add.reduceat(numpy.where(live, lengths, 0), firsts)
     there = sizes > 0
-    dead = int(lengths[~live & ((ends > 0) | file.is_merged)].sum())  # what other write groups have in a run is not
+    of_others = elsewhere | (ends <= 0)  # in a run, and not dead
+    dead = int(lengths[~live & (~of_others | file.is_merged)].sum())
     summary = summarize(0, 0, file.level, queue_ids[there], sizes[there], rows=int(live.sum()), dead_bytes=dead)
     return summary._replace(bytes=summary.bytes + dead)
 

@@ -357,7 +357,7 @@ class Merges:
             for name in names:
                 index = await open_files.index(search.known(name) if not partly else KnownFile(name), keep=False)
                 live = await all_bounds(bounds, merge.group, index.queues()[0])
-                await asyncio.to_thread(sums.add, index, live.starts, live.ends, partly=partly)
+                await asyncio.to_thread(sums.add, index, *live, partly=partly)
         await asyncio.to_thread(compare, before, after)
 
     def unmerged_bytes(self) -> int:

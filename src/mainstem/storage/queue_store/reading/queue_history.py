@@ -11,7 +11,7 @@ import asyncio
 import bisect
 import logging
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -140,7 +140,7 @@ class QueueHistory:
             else:
                 return None if place is None else max(offset, int(place.extents.rows["base_offset"][place.row]))
 
-    async def extents(self, queue_id: int, group: int, offset: int) -> AsyncIterator[tuple[int, int, int]]:
+    async def extents(self, queue_id: int, group: int, offset: int) -> AsyncGenerator[tuple[int, int, int], None]:
         """(first offset, last offset, largest timestamp) of the queue's extents, from the one that holds
         `offset`, or the next there is, on."""
         next_offset = offset
