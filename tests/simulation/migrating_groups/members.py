@@ -15,43 +15,22 @@ from tests.simulation.whole.admin import ELSEWHERE
 from tests.simulation.whole.client import Partition
 from tests.simulation.whole.clients import NONE, TOPIC_UNKNOWN, Work
 from tests.simulation.whole.connection import NoAnswer
-from tests.simulation.whole.members import JOIN_PATIENCE_SECONDS, Rejoin
+from tests.simulation.whole.members import Rejoin
 
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.consumer_group_heartbeat import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    ConsumerGroupHeartbeatRequest,
-    HeartbeatTopicPartitions,
-)
-from mainstem.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-    write_subscription,
-)
-from mainstem.protocol.messages.group_membership import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
 from mainstem.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 
-SESSION_MS = 2_000
+SESSIONS_MS = {CLASSIC: 4_000, CONSUMER: 2_000}
+"""By protocol: each has timers of its own."""
 REBALANCE_TIMEOUT_MS = 10_000
 """Longer than a session: who is slow to give something up is a member until its session ends, at least."""
+
+SILENT_SHARE = 0.65
+"""Of its session a member is silent, now and then: a classic one for longer than a session of the other protocol."""
 
 FENCED = {
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -60,6 +39,8 @@ FENCED = {
     ErrorCode.GROUP_ID_NOT_FOUND,
 }
 """Answers to who is no member any more, or was none in this group of today."""
+REMOVED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+"""Those of them that say so of a member of whichever epoch."""
 MOVED_ON = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH}
 """Answers to a member that is to ask where the group is."""
 
@@ -94,7 +75,7 @@ class MigratingMember(ABC):
     def _begin_anew(self) -> None:
         self._epoch_before = -1
         """The one in which the member had what it was told to give up."""
-        self.membership = Membership(self.group, self.protocol, SESSION_MS / 1000)
+        self.membership = Membership(self.group, self.protocol, SESSIONS_MS[self.protocol] / 1000)
 
     async def run(self) -> None:
         while not self._work.ending:
@@ -111,6 +92,8 @@ class MigratingMember(ABC):
                 self.fenced()
             except (NoAnswer, Rejoin):
                 self.unsure()
+            if self._rng.random() < 0.08:
+                await asyncio.sleep(SILENT_SHARE * self.membership.session_seconds)
             await self._pause(0.01, 0.05, 0.3)
         self._ownership.over(self.membership)
         self._client.close()
@@ -215,6 +198,8 @@ class MigratingMember(ABC):
         node_id = await self._client.coordinator(self.group)
         answer = await self._client.ask(node_id, request, 9)
         ((answered,),) = [topic.partitions for topic in answer.topics]
+        if membership is self.membership and epoch == membership.epoch and place in membership.owned:
+            self._hear(answered.error_code, node_id, asked_at)
         if answered.error_code == NONE:
             self._ownership.committed(membership, epoch, place, asked_at)
             self._work.commits += 1
@@ -223,16 +208,26 @@ class MigratingMember(ABC):
 
     # --- asking -------------------------------------------------------------------------------------------
 
-    async def _ask(self, what: str, request: Any, version: int, *, proves: bool, patience: float = 0.0) -> Any:
-        """`proves`: that it is answered without an error says that the sender is a member."""
-        asked_at = self._work.cluster.loop.time()
+    async def _ask(
+        self, what: str, request: Any, version: int, *, proves: bool, joins: bool = False, patience: float = 0.0
+    ) -> Any:
+        """`proves`: that it is answered without an error says that the sender is a member, and if it `joins`, which
+        epoch is its first."""
+        asked_at, membership = self._work.cluster.loop.time(), self.membership
         node_id = await self._client.coordinator(self.group)
         answer = await self._client.ask(node_id, request, version, patience)
         if answer.error_code != ErrorCode.MEMBER_ID_REQUIRED:
+            self._hear(answer.error_code, node_id, asked_at)
             self._check(answer.error_code, what)
         if proves:
-            self._ownership.heard(self.membership, node_id, asked_at)
+            epoch = getattr(answer, "member_epoch", membership.epoch)
+            self._ownership.heard(membership, node_id, asked_at, epoch, joins=joins)
         return answer
+
+    def _hear(self, code: int, node_id: int, asked_at: float) -> None:
+        """An answer to what the member asked at that time, as it is now."""
+        if code in FENCED:
+            self._ownership.refused(self.membership, node_id, asked_at, unknown=code in REMOVED)
 
     def _check(self, code: int, what: str) -> None:
         """Raises `Fenced` and `Rejoin`, and `Violation` for an answer that no member understands."""
@@ -254,164 +249,6 @@ class MigratingMember(ABC):
 
     def _ids(self) -> dict[str, UUID]:
         return {topic.name: topic.topic_id for topic, _ in self._work.partitions()}
-
-
-class ConsumerMember(MigratingMember):
-    """Of the protocol in which the coordinator assigns (KIP-848)."""
-
-    protocol = CONSUMER
-
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self.membership.member_id = f"{self.group}-{self._rng.getrandbits(64):x}"
-        self.membership.epoch = JOIN_EPOCH
-        self._says: object = None
-        """The last that it said, and that was heard."""
-        self._subscribed: tuple[str, ...] = ()
-
-    def unsure(self) -> None:
-        super().unsure()
-        self._says = None
-
-    async def step(self) -> None:
-        membership, names = self.membership, self._names()
-        joins = membership.epoch == JOIN_EPOCH
-        by_topic: dict[UUID, list[int]] = {}
-        for place in sorted(membership.owned):
-            by_topic.setdefault(place.topic_id, []).append(place.index)
-        owned = tuple(
-            HeartbeatTopicPartitions(topic_id=topic_id, partitions=tuple(indexes))
-            for topic_id, indexes in by_topic.items()
-        )
-        says = names, owned
-        says_all = joins or says != self._says
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=membership.member_id,
-            member_epoch=membership.epoch,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if says_all else -1,
-            subscribed_topic_names=names if says_all else None,
-            topic_partitions=owned if says_all else None,
-        )
-        answer = await self._ask("heartbeat", request, 1, proves=True)
-        self._says = says
-        self._epoch_before, membership.epoch = membership.epoch, answer.member_epoch
-        if answer.assignment is not None:
-            rows = answer.assignment.topic_partitions
-            self._told(CONSUMER, [Partition(row.topic_id, index) for row in rows for index in row.partitions])
-
-    async def leave(self) -> None:
-        if self.membership.epoch > 0:
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=self.group, member_id=self.membership.member_id, member_epoch=LEAVE_EPOCH
-            )
-            await self._ask("leave", request, 1, proves=False)
-
-
-class ClassicMember(MigratingMember):
-    """Of the protocol in which a member assigns."""
-
-    protocol = CLASSIC
-
-    def __init__(self, work: Work, ownership: Ownership, group: str, rng: random.Random, *, cooperative: bool) -> None:
-        """`cooperative`: it keeps what it has while it joins again."""
-        self._cooperative = cooperative
-        super().__init__(work, ownership, group, rng)
-
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._joined = False
-
-    def unsure(self) -> None:
-        super().unsure()
-        self._joined = False
-
-    async def step(self) -> None:
-        if not self._joined:
-            await self._join()
-            return
-        membership = self.membership
-        request = HeartbeatRequest(group_id=self.group, generation_id=membership.epoch, member_id=membership.member_id)
-        await self._ask("heartbeat", request, 4, proves=True)
-
-    async def _join(self) -> None:
-        membership = self.membership
-        if not self._cooperative:
-            self._lose(membership.owned)
-        subscription = ConsumerProtocolSubscription(
-            topics=self._names(), owned_partitions=self._rows(membership.owned), generation_id=membership.epoch
-        )
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
-            member_id=membership.member_id,
-            protocol_type="consumer",
-            protocols=(
-                JoinGroupRequestProtocol(
-                    name="sticky" if self._cooperative else "eager", metadata=write_subscription(subscription)
-                ),
-            ),
-        )
-        patience = JOIN_PATIENCE_SECONDS + REBALANCE_TIMEOUT_MS / 1000
-        joined = await self._ask("join", request, self._rng.choice([3, 5, 9]), proves=False, patience=patience)
-        membership.member_id = joined.member_id
-        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            raise Rejoin
-        self._epoch_before, membership.epoch = membership.epoch, joined.generation_id
-        synced = await self._ask("sync", self._sync_request(joined), self._rng.choice([2, 5]), proves=True)
-        ids = self._ids()
-        assignment = read_assignment(synced.assignment) if synced.assignment else None
-        rows = () if assignment is None else assignment.assigned_partitions
-        places = [Partition(ids[row.topic], index) for row in rows for index in row.partitions if row.topic in ids]
-        lost = self._told(CLASSIC if joined.leader else CONSUMER, places)
-        self._joined = not lost  # who has lost something joins again, so that another one gets it
-
-    def _rows(self, places: Iterable[Partition]) -> tuple[TopicPartition, ...]:
-        fates, by_name = self._work.cluster.ledger.fates, dict[str, list[int]]()
-        for place in sorted(places):
-            by_name.setdefault(fates[place.topic_id].topic.name, []).append(place.index)
-        return tuple(TopicPartition(topic=name, partitions=tuple(indexes)) for name, indexes in by_name.items())
-
-    def _sync_request(self, joined: JoinGroupResponse) -> SyncGroupRequest:
-        """The leader hands in who gets what. Of cooperative members nobody gets what another one still has."""
-        assignments: tuple[SyncGroupRequestAssignment, ...] = ()
-        if joined.leader == joined.member_id:
-            has: dict[tuple[str, int], tuple[int, str]] = {}
-            for member in joined.members:
-                told = read_subscription(member.metadata)
-                for row in told.owned_partitions:
-                    for index in row.partitions:
-                        has[row.topic, index] = max(
-                            has.get((row.topic, index), (-1, "")), (told.generation_id, member.member_id)
-                        )
-            shares: dict[str, list[TopicPartition]] = {member.member_id: [] for member in joined.members}
-            members = sorted(shares)
-            for number, (topic, index) in enumerate(self._work.partitions()):
-                member_id = members[number % len(members)]
-                _, holder = has.get((topic.name, index), (-1, member_id))
-                if holder == member_id:
-                    shares[member_id].append(TopicPartition(topic=topic.name, partitions=(index,)))
-            assignments = tuple(
-                SyncGroupRequestAssignment(
-                    member_id=member_id,
-                    assignment=write_assignment(ConsumerProtocolAssignment(assigned_partitions=tuple(share))),
-                )
-                for member_id, share in shares.items()
-            )
-        return SyncGroupRequest(
-            group_id=self.group,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=assignments,
-        )
-
-    async def leave(self) -> None:
-        if self.membership.member_id:
-            request = LeaveGroupRequest(
-                group_id=self.group, members=(MemberIdentity(member_id=self.membership.member_id),)
-            )
-            await self._ask("leave", request, 4, proves=False)
 
 
 class Seat:

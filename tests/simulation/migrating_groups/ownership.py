@@ -8,12 +8,15 @@ Kafka as here.
 - A partition has one member at a time, whichever protocols they speak, and whatever the group becomes meanwhile.
 - A member that has lost a partition to another one commits no offset of it, by the epoch or generation in which it
   had it.
+- A member whose session runs is a member, whichever timers the group had before it changed its protocol, and whoever
+  coordinates it by now.
+- Epochs, and generations, of a group go on from those that its members were told.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +27,11 @@ from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 
 CLASSIC, CONSUMER = "classic", "consumer"
 """The protocols, of groups and of members."""
+
+
+class Reign(NamedTuple):
+    node_id: int
+    began: float
 
 
 @dataclass(eq=False)
@@ -38,6 +46,8 @@ class Membership:
     """The generation, for a classic member."""
     until: float = 0.0
     """It is a member until then at least."""
+    reign: Reign | None = None
+    """The newest in which it was told that it is one."""
     owned: dict[Partition, str] = field(default_factory=dict)
     """The partitions that it has, and of which kind the group was when it got each."""
 
@@ -47,9 +57,41 @@ class Told(NamedTuple):
     at: float
 
 
-class Reign(NamedTuple):
-    node_id: int
-    began: float
+class Known(NamedTuple):
+    """What the coordinator knows of a member as long as its session runs."""
+
+    until: float
+    told: Sequence[tuple[float, int]]
+    """When the member was told of which epochs."""
+
+
+class EpochLine:
+    """The epochs of one group go on from those of the members that there are."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._told: dict[Membership, list[tuple[float, int]]] = {}
+        self._fenced: list[Known] = []
+        """Those that do not know it themselves: their epochs were over."""
+
+    def told(self, membership: Membership, joins: bool, asked_at: float, epoch: int, now: float) -> None:
+        """A member that asked then is told its epoch; it `joins` by that."""
+        self._fenced = [known for known in self._fenced if known.until > now]
+        there = [Known(one.until, told) for one, told in self._told.items() if one.until > now]
+        newest = max((one for known in (*there, *self._fenced) for at, one in known.told if at <= asked_at), default=-1)
+        require(
+            not joins or epoch >= newest,
+            f"the epochs of group {self._group} do not go on: {_named(membership)} joins in {epoch}; a member was told "
+            f"{newest} before",
+            "H",
+        )
+        self._told.setdefault(membership, []).append((now, epoch))
+
+    def fenced(self, membership: Membership) -> None:
+        self._fenced.append(Known(membership.until, tuple(self._told.get(membership, ()))))
+
+    def over(self, membership: Membership) -> None:
+        self._told.pop(membership, None)
 
 
 class Ownership:
@@ -69,17 +111,45 @@ class Ownership:
         """The member that was last told that it has a partition."""
         self._kinds: dict[str, str] = {}
         """The kind that a group was of when a member was last told anything."""
+        self._lines: dict[str, EpochLine] = {}
 
     def served(self, node_id: int, index: int) -> None:
         """A node has loaded a partition of the internal topic, and coordinates its groups from now on."""
         self._reigns[index] = Reign(node_id, self._seconds())
         self.seen["reigns"] += 1
 
-    def heard(self, membership: Membership, node_id: int, asked_at: float) -> None:
-        """A member that asked then is told that it is one."""
+    def heard(self, membership: Membership, node_id: int, asked_at: float, epoch: int, *, joins: bool) -> None:
+        """A member that asked then is told that it is one, of this epoch: its first, if it `joins`."""
+        reign = self._reign(membership, node_id, asked_at)
+        if reign is None:
+            return
+        membership.until = max(membership.until, asked_at + membership.session_seconds)
+        membership.reign = reign
+        self._line(membership.group).told(membership, joins, asked_at, epoch, self._seconds())
+
+    def refused(self, membership: Membership, node_id: int, asked_at: float, *, unknown: bool) -> None:
+        """A member that asked then is told that it is none, or (not `unknown`) that its epoch is over."""
+        reign, now = self._reign(membership, node_id, asked_at), self._seconds()
+        if reign is None or membership.until <= now:
+            return
+        if not unknown:
+            self._line(membership.group).fenced(membership)
+            return
+        kind = self._kinds.get(membership.group, "new")
+        named = (
+            f"group {membership.group}, {kind} when it last told a member what it has: "
+            f"{_named(membership)} has its session until {membership.until:.3f} at least; it is {now:.3f}"
+        )
+        require(membership.reign is reign, f"a member is lost with its coordinator: {named}", "H")
+        require(False, f"a member is removed while its session runs: {named}", "H")
+
+    def _reign(self, membership: Membership, node_id: int, asked_at: float) -> Reign | None:
+        """The one that has answered a request of that time, if it is the newest of the member's group."""
         reign = self._reigns[coordinator_partition_of(membership.group, self._partitions)]
-        if reign.node_id == node_id and reign.began <= asked_at:
-            membership.until = max(membership.until, asked_at + membership.session_seconds)
+        return reign if reign.node_id == node_id and reign.began <= asked_at else None
+
+    def _line(self, group: str) -> EpochLine:
+        return self._lines.setdefault(group, EpochLine(group))
 
     def told(self, membership: Membership, kind: str, now_owned: Collection[Partition]) -> set[Partition]:
         """A member, `heard` before, is told what it has, by a group of this kind. Returns what it has no more."""
@@ -120,6 +190,7 @@ class Ownership:
     def over(self, membership: Membership) -> None:
         """It knows that it is no member any more, or is no more itself."""
         self.gives_up(membership, list(membership.owned))
+        self._line(membership.group).over(membership)
         membership.until = 0.0
 
     def committed(self, membership: Membership, epoch: int, place: Partition, asked_at: float) -> None:

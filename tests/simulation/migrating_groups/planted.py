@@ -3,6 +3,7 @@ its own. `whole.planted` has the bug of a classic group that takes offsets by an
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,10 +11,17 @@ from tests.simulation.cluster.planted import Plant
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
+from mainstem.broker.consumer_groups.logged_state import LoggedState
+from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.migration import conversion
 from mainstem.broker.consumer_groups.modern import described, heartbeat
+from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
 from mainstem.broker.consumer_groups.modern.reconciliation import reconcile
+from mainstem.broker.consumer_groups.step import OffsetRecord
+from mainstem.broker.consumer_groups.timers import TimerKind
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataValue
 
 
 def _member_fenced_too_late() -> tuple[ModuleType, str, Any]:
@@ -37,10 +45,74 @@ def _upgrade_forgets_owners() -> tuple[ModuleType, str, Any]:
     return conversion, "assigned_in", lambda *_arguments: {}
 
 
+def _session_of_the_other_protocol() -> tuple[type, str, Any]:
+    """In a group whose partitions the coordinator assigns, members of the classic protocol are missed as soon as those
+    of the other one."""
+
+    def restart_session(it: GroupStep, member_id: str) -> None:
+        ends_ms = it.step.now.monotonic_ms + it.own.consumer_session_timeout_ms
+        it.step.timers.set(it.timer(TimerKind.SESSION, member_id), ends_ms)
+
+    return GroupStep, "restart_session", restart_session
+
+
+def _epoch_begins_anew() -> tuple[ModuleType, str, Any]:
+    """A group that becomes classic again forgets how far its epochs were: its generations begin at one."""
+    downgraded = conversion.downgraded
+
+    def anew(it: GroupStep) -> GroupMetadataValue | None:
+        value = downgraded(it)
+        return None if value is None else replace(value, generation=1)
+
+    return conversion, "downgraded", anew
+
+
+def _offsets_dropped_at_conversion() -> tuple[ModuleType, str, Any]:
+    """A classic group that is upgraded loses its committed offsets with its record."""
+    upgrade = conversion.upgrade
+
+    def upgraded(it: GroupStep, group: ConsumerGroup) -> list[tuple[Ticket, str]]:
+        waiting = upgrade(it, group)
+        for key, _ in list(_state_of(it).offsets.of_group(group.group_id)):
+            it.step.write(OffsetRecord(key, None))
+        return waiting
+
+    return conversion, "upgrade", upgraded
+
+
+def _state_of(it: GroupStep) -> LoggedState:
+    """That of the machine that makes this step."""
+    state = getattr(it.step.replay, "__self__", None)
+    assert isinstance(state, LoggedState), "the machine replays by its state"
+    return state
+
+
+def _conversion_half_written() -> tuple[ModuleType, str, Any]:
+    """The last record of an upgrade, that the classic group is gone, never comes to the log."""
+    upgrade = conversion.upgrade
+
+    def upgraded(it: GroupStep, group: ConsumerGroup) -> list[tuple[Ticket, str]]:
+        waiting = upgrade(it, group)
+        it.step.result.records.pop()
+        return waiting
+
+    return conversion, "upgrade", upgraded
+
+
+def _never_classic_again() -> tuple[ModuleType, str, Any]:
+    """A group goes on as it is when the last member of the new protocol has left it."""
+    return conversion, "downgraded", lambda _it: None
+
+
 MIGRATION_PLANTS: dict[str, Plant] = {
     "member-fenced-too-late": _member_fenced_too_late,
     "given-before-it-is-given-up": _given_before_it_is_given_up,
     "upgrade-forgets-owners": _upgrade_forgets_owners,
+    "session-of-the-other-protocol": _session_of_the_other_protocol,
+    "epoch-begins-anew": _epoch_begins_anew,
+    "offsets-dropped-at-conversion": _offsets_dropped_at_conversion,
+    "conversion-half-written": _conversion_half_written,
+    "never-classic-again": _never_classic_again,
 }
 
 MIGRATION_BREAKS = dict.fromkeys(MIGRATION_PLANTS, "H")
@@ -50,5 +122,17 @@ MIGRATION_FOUND_BY = {
     "member-fenced-too-late": "a member was fenced too late: ",
     "given-before-it-is-given-up": "a partition is owned by two members at once: ",
     "upgrade-forgets-owners": "a partition changes its owner as the group's protocol: ",
+    "session-of-the-other-protocol": "a member is removed while its session runs: ",
+    "epoch-begins-anew": " do not go on: ",
+    "offsets-dropped-at-conversion": " went back to -1 from ",
+    "conversion-half-written": "a member is lost with its coordinator: ",
+    "never-classic-again": " does not end in one protocol: ",
 }
 """Per planted bug what the message that finds it says."""
+
+MIGRATION_SHOWN_BY = {
+    "session-of-the-other-protocol": ["transfer"],
+    "epoch-begins-anew": ["transfer"],
+    "conversion-half-written": ["transfer"],
+}
+"""Per planted bug the only faults that there are when it is looked for; of the others: `FAULTS` of the tests."""

@@ -10,7 +10,12 @@ import pytest
 from tests.simulation.cluster.planted import planted
 from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
-from tests.simulation.migrating_groups.planted import MIGRATION_BREAKS, MIGRATION_FOUND_BY, MIGRATION_PLANTS
+from tests.simulation.migrating_groups.planted import (
+    MIGRATION_BREAKS,
+    MIGRATION_FOUND_BY,
+    MIGRATION_PLANTS,
+    MIGRATION_SHOWN_BY,
+)
 from tests.simulation.whole.run import WholeRun, play
 
 SEEDS = (5, 3, 6, 4, 7, 8, 9, 10, 1, 2)
@@ -21,12 +26,24 @@ ALWAYS = "member-fenced-too-late"
 
 FAULTS = [MIGRATING_GROUPS, "transfer", "restart", "clients cut off", "connections break"]
 
+ALL_FAULTS = [
+    *FAULTS, "crash", "crash later", "rolling restart", "pause", "zombie", "cut off", "one way", "bridge", "weather",
+    "slow link", "slow disk",
+]  # fmt: skip
+"""Coordinators are killed or stand still, nodes do not hear each other, what they say is lost, and disks take long."""
+
 
 @pytest.mark.parametrize("seed", more_at_length(SEEDS))
 def test_partitions_have_one_member_at_a_time_and_offsets_are_kept_while_groups_change(
     seed: int, tmp_path: Path
 ) -> None:
     play(seed, tmp_path, faults=FAULTS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_groups_change_while_nodes_crash_and_do_not_reach_each_other(seed: int, tmp_path: Path) -> None:
+    play(seed, tmp_path, faults=ALL_FAULTS)
 
 
 @pytest.mark.long
@@ -52,6 +69,6 @@ def test_bugs_planted_in_groups_that_change_are_found_by_messages_of_their_own(n
             MIGRATION_BREAKS[name],
             SEEDS,
             tmp_path,
-            FAULTS,
+            [MIGRATING_GROUPS, *MIGRATION_SHOWN_BY[name]] if name in MIGRATION_SHOWN_BY else FAULTS,
             says=MIGRATION_FOUND_BY[name],
         )
