@@ -87,18 +87,6 @@ def _state_of(it: GroupStep) -> LoggedState:
     return state
 
 
-def _conversion_half_written() -> tuple[ModuleType, str, Any]:
-    """The last record of an upgrade, that the classic group is gone, never comes to the log."""
-    upgrade = conversion.upgrade
-
-    def upgraded(it: GroupStep, group: ConsumerGroup) -> list[tuple[Ticket, str]]:
-        waiting = upgrade(it, group)
-        it.step.result.records.pop()
-        return waiting
-
-    return conversion, "upgrade", upgraded
-
-
 def _never_classic_again() -> tuple[ModuleType, str, Any]:
     """A group goes on as it is when the last member of the new protocol has left it."""
     return conversion, "downgraded", lambda _it: None
@@ -111,7 +99,6 @@ MIGRATION_PLANTS: dict[str, Plant] = {
     "session-of-the-other-protocol": _session_of_the_other_protocol,
     "epoch-begins-anew": _epoch_begins_anew,
     "offsets-dropped-at-conversion": _offsets_dropped_at_conversion,
-    "conversion-half-written": _conversion_half_written,
     "never-classic-again": _never_classic_again,
 }
 
@@ -125,7 +112,6 @@ MIGRATION_FOUND_BY = {
     "session-of-the-other-protocol": "a member is removed while its session runs: ",
     "epoch-begins-anew": " do not go on: ",
     "offsets-dropped-at-conversion": " went back to -1 from ",
-    "conversion-half-written": "a member is lost with its coordinator: ",
     "never-classic-again": " does not end in one protocol: ",
 }
 """Per planted bug what the message that finds it says."""
@@ -133,6 +119,5 @@ MIGRATION_FOUND_BY = {
 MIGRATION_SHOWN_BY = {
     "session-of-the-other-protocol": ["transfer"],
     "epoch-begins-anew": ["transfer"],
-    "conversion-half-written": ["transfer"],
 }
 """Per planted bug the only faults that there are when it is looked for; of the others: `FAULTS` of the tests."""

@@ -18,7 +18,7 @@ from tests.simulation.migrating_groups.planted import (
 )
 from tests.simulation.whole.run import WholeRun, play
 
-SEEDS = (5, 3, 6, 4, 7, 8, 9, 10, 1, 2)
+SEEDS = (6, 5, 3, 4, 7, 8, 9, 10, 1, 2)
 """The quickest first. A planted bug is found within these; the first few do, mostly."""
 
 ALWAYS = "member-fenced-too-late"
