@@ -118,6 +118,5 @@ MIGRATION_FOUND_BY = {
 
 MIGRATION_SHOWN_BY = {
     "session-of-the-other-protocol": ["transfer"],
-    "epoch-begins-anew": ["transfer"],
 }
 """Per planted bug the only faults that there are when it is looked for; of the others: `FAULTS` of the tests."""
