@@ -58,7 +58,7 @@ class Told(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the coordinator knows of a member as long as its session runs."""
+    """A member, as the coordinator knows it while its session runs."""
 
     until: float
     told: Sequence[tuple[float, int]]
