@@ -207,10 +207,31 @@ def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:
     producer.produce("plain", b"a record", partition=0)
     assert producer.flush(PATIENCE_SECONDS) == 0
     move(node, "plain", 0)
-    assert "come back once retention has removed these" in why("plain:0", here)
     compacted = refused(node, "topic", "alter", "plain", "--config", "cleanup.policy=compact")
     assert "cannot be compacted" in compacted
     assert "has moved: what its queues had before is in write groups" in mainstem(node, "cluster", "explain", "plain:0")
+
+
+def test_a_queue_returns_to_where_it_has_records(node: Serving) -> None:
+    mainstem(node, "topic", "create", "back")
+    here = group_of(node, "back", 0)
+    producer = librdkafka.producer(node.kafka)
+    for value in (b"before", b"elsewhere", b"behind"):
+        producer.produce("back", value, partition=0)
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        if value == b"before":
+            move(node, "back", 0)
+        elif value == b"elsewhere":
+            told = mainstem(node, "cluster", "move-queue", "back:0", "--to", str(here), "--wait")
+            assert f"is in write group {here}" in told
+    split_and_merge(node)
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "back", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition("back", 0, 0)])
+        found = [(message.offset(), message.value()) for message in librdkafka.take(consumer, 3)]
+    finally:
+        consumer.close()
+    assert found == [(0, b"before"), (1, b"elsewhere"), (2, b"behind")]
 
 
 def test_share_groups_go_on_where_they_were(node: Serving) -> None:
