@@ -29,11 +29,11 @@ def group_of(node: Serving, partition: int) -> int:
     return group
 
 
-def begin(node: Serving, partition: int) -> int:
-    """Have a queue move to the next write group, and return that."""
-    to = (group_of(node, partition) + 1) % WRITE_GROUPS
+def begin(node: Serving, partition: int, *, to: int | None = None) -> None:
+    """Have a queue move to this write group, or the next one."""
+    if to is None:
+        to = (group_of(node, partition) + 1) % WRITE_GROUPS
     mainstem(node, "cluster", "move-queue", f"{TOPIC}:{partition}", "--to", str(to))
-    return to
 
 
 def all_have_moved(node: Serving) -> None:
@@ -85,8 +85,18 @@ def test_queues_move_between_replicated_write_groups_under_load(tmp_path: Path) 
             cluster.start()
             cluster.wait_until_well()
             goes_on(load, TOPIC)
+            for node in cluster.nodes.values():
+                split_and_merge(node)
+            for partition in PARTITIONS[::2]:  # to where each was at first, and has records
+                begin(asked, partition, to=were[partition])
+                if partition == PARTITIONS[len(PARTITIONS) // 2]:
+                    cluster.kill(KILLED)
+            all_have_moved(asked)
+            goes_on(load, TOPIC)
+            cluster.start(KILLED)
+            cluster.wait_until_well()
         assert {partition: group_of(asked, partition) for partition in PARTITIONS} == {
-            partition: (group + 2) % WRITE_GROUPS for partition, group in were.items()
+            partition: group if partition % 2 == 0 else (group + 2) % WRITE_GROUPS for partition, group in were.items()
         }
         for node in cluster.nodes.values():
             split_and_merge(node)
