@@ -259,7 +259,9 @@ class FileRepair:
         return await self._mending.lost(name, group, self._live(group, stretches), unreadable)
 
     def _live(self, group: int, stretches: numpy.ndarray) -> Iterable[tuple[int, int, int]]:
-        """Yield the stretches at or behind the queues' log starts, neighbours joined."""
+        """Yield the stretches at or behind the queues' log starts, neighbours joined, also those between which offsets
+        are missing that a queue must have: another replica may have them."""
+        compacted = {topic.number for topic in self._topics() if _is_compacted(topic)}
         last: tuple[int, int, int] | None = None
         for queue_id, first, end in stretches.tolist():
             slot = self._table.find(queue_id)
@@ -268,9 +270,11 @@ class FileRepair:
             first = max(first, self._table.get(slot, LOG_START))
             if first >= end:
                 continue
-            if last is not None and last[0] == queue_id and first <= last[2]:
-                last = (queue_id, last[1], max(last[2], end))
-                continue
+            if last is not None and last[0] == queue_id:
+                must_have = queue_id >> PARTITION_BITS not in compacted
+                if first <= last[2] or (must_have and self._placement.group_at(queue_id, last[2]) == group):
+                    last = (queue_id, last[1], max(last[2], end))
+                    continue
             if last is not None:
                 yield last
             last = (queue_id, first, end)
