@@ -1,4 +1,4 @@
-"""`python -m bench.suspects`: what it is beside publishing that makes it slower: the disk, the processor, or the node.
+"""`python -m bench.suspects`: does the disk, the processor or the node make publishing slower beside other work?
 
 Publishing goes on in windows of a second, as in workload 10, each beside one suspect, in random order in every round:
 the splitter and the reader as they are, or held to some cores, and what takes one resource as they do (`stand_ins`).

@@ -1,7 +1,7 @@
-"""Stand-ins for a part of the splitter or of a reader: `python -m bench.suspects.stand_ins KIND …`, until
-killed. Each takes one resource and as little of the others as it can.
+"""Stand-ins for a part of the splitter or of a reader: `python -m bench.suspects.stand_ins KIND …`, until killed.
+Each takes one resource and as little of the others as it can.
 
-- `burn SHARE` takes that share of a core, in bursts of some milliseconds, and touches neither disk nor node.
+- `burn` takes a core, and touches neither disk nor node.
 - `write DIRECTORY MB_PER_S` writes files as a split does: past the page cache, a megabyte at a time, each synced whole.
 - `read DIRECTORY MB_PER_S` reads the directory's files over and over, past the page cache.
 """
@@ -18,16 +18,11 @@ from pathlib import Path
 PIECE = 1 << 20
 FILE_BYTES = 64 << 20
 FILES_KEPT = 8
-BURST_SECONDS = 0.005
 
 
-def burn(share: float) -> None:
+def burn() -> None:
     while True:
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < BURST_SECONDS:
-            pass
-        if share < 1.0:
-            time.sleep(BURST_SECONDS * (1.0 - share) / share)
+        pass
 
 
 def write(directory: Path, bytes_per_s: float) -> None:
@@ -84,7 +79,7 @@ def _forever(count: int) -> Iterator[int]:
 def main() -> None:
     kind, *rest = sys.argv[1:]
     if kind == "burn":
-        burn(float(rest[0]))
+        burn()
     else:
         {"write": write, "read": read}[kind](Path(rest[0]), float(rest[1]) * 1e6)
 

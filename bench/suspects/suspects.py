@@ -51,7 +51,7 @@ SUSPECTS = {
     "reader": Suspect(read=True),
     "splitter": Suspect(split=True),
     "everything": Suspect(read=True, split=True),
-    "burn a core": Suspect(stand_in=("burn", "1.0")),
+    "burn a core": Suspect(stand_in=("burn",)),
     "write 50 MB/s": Suspect(stand_in=("write", DATA, "50")),
     "read 50 MB/s": Suspect(stand_in=("read", DATA, "50")),
     "splitter, SCHED_IDLE": Suspect(split=True, policy=os.SCHED_IDLE),
