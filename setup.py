@@ -25,22 +25,24 @@ extensions = [
         extra_compile_args=SANITIZED if sanitize else OPTIMIZED,
         extra_link_args=["-fsanitize=address,undefined"] if sanitize else [],
         depends=[str(path) for path in [*COMPILED.glob("*.h"), *COMPILED.glob("*.pxd")]],
-        optional=True,
     )
     for source in sorted(COMPILED.glob("*.pyx"))
 ]
 
-setup(
-    ext_modules=cythonize(
-        extensions,
-        build_dir="build/cython",
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "initializedcheck": False,
-            "embedsignature": True,
-        },
-    )
+sources = cythonize(
+    extensions,
+    build_dir="build/cython",
+    compiler_directives={
+        "language_level": 3,
+        "boundscheck": False,
+        "wraparound": False,
+        "cdivision": True,
+        "initializedcheck": False,
+        "embedsignature": True,
+    },
 )
+for extension in sources:
+    extension.optional = True  # cythonize makes extensions of its own, and does not carry this over
+
+# They compile side by side: a fresh clone waits for little else.
+setup(ext_modules=sources, options={"build_ext": {"parallel": os.cpu_count() or 1}})
