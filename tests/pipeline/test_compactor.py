@@ -42,8 +42,9 @@ def test_a_pass_asks_spark_for_partitions_by_the_bytes_of_all_its_files() -> Non
     )
     spark: Any = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(set=asked.__setitem__))
     node: Any = None
+    works = [work(number, 3 * SHUFFLED_BYTES) for number in range(2)]
     with pytest.raises(Begun):
-        Compactor(spark, node, SETTINGS)._run([work(number, 3 * SHUFFLED_BYTES) for number in range(2)])  # noqa: SLF001
+        Compactor(spark, node, SETTINGS)._run(works, has_transactions=False)  # noqa: SLF001
     assert asked["spark.sql.shuffle.partitions"] == "6"
 
 

@@ -1,7 +1,7 @@
 """A splitter that compacts, without Spark: asks the node for work, has the pipeline's own functions read keys and write
 files anew, from copies of the simulated files, and hands in what they wrote; and misbehaves as those that merge do.
 
-The one thing that Spark does, to find the latest record of each key, is done here.
+The things that Spark does, to find the latest record of each key and the markers that are empty, are done here.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy
-from tests.fakes.splitting.latest_records import latest_records
+from tests.fakes.splitting.latest_records import empty_markers, latest_records
 from tests.simulation.merger import Killed, MergingNode, copies_of, opener
 from tests.simulation.oracle import require
 
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.merge import MergeGone
-from mainstem.storage.compacting.compact_files import (
-    KeyColumns,
-    Staying,
-    checked,
-    compact_file,
-    scan_file,
-)
+from mainstem.storage.compacting.compact_files import compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
 from mainstem.storage.compacting.decided import decided
+from mainstem.storage.compacting.ended_markers import TransactionColumns, scan_markers
+from mainstem.storage.compacting.pass_places import KeyColumns, Staying, checked
 from mainstem.storage.extents.aborted import AbortedRows
 from mainstem.storage.merging.merge_files import OpenFile
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
@@ -126,7 +122,7 @@ class Compactors:
         await self._pause(hurries)
         with tempfile.TemporaryDirectory(dir=Path(self._node.manifest_path).parent) as directory:
             inputs = self._inputs(work, Path(directory))
-            queues, aborted = decided(inputs, queues)
+            queues, aborted, _ = decided(inputs, queues)
             staying = self._staying(work, queues, aborted, inputs)
         self._end_at("scanned", killed)
         files: list[CompactedFile] = []
@@ -154,12 +150,15 @@ class Compactors:
     def _staying(
         self, work: CompactionWork, queues: QueueRows, aborted: AbortedRows, inputs: list[InputFile]
     ) -> list[Staying]:
-        """Of each input the records that stay: of each key the one with the largest place, unless that may go."""
+        """Of each input the records that stay: of each key the one with the largest place, unless that may go; and its
+        empty markers."""
         key = self.rng.randbytes(16)
         found: list[KeyColumns] = []
+        transactions: list[TransactionColumns] = []
         for number, paths in enumerate(inputs):
             found += scan_file(paths, number, queues, key, work.began_ms, aborted=aborted)
-        staying = latest_records(found, len(inputs))
+            transactions += scan_markers(paths, number, queues, work.began_ms)
+        staying = latest_records(found, len(inputs), empty_markers(transactions))
         for number, of_input in enumerate(staying):
             checked(of_input, number)
         return staying

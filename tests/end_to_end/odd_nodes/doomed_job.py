@@ -31,8 +31,8 @@ from mainstem.pipeline.merge.merge_task import MergeSettings
 from mainstem.pipeline.merge.merger import Merger
 from mainstem.rpc.blocking import BlockingClient
 from mainstem.rpc.wire.method import Method
-from mainstem.storage.compacting.compact_files import GOES_BIT, nothing_of
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX
+from mainstem.storage.compacting.pass_places import GOES_BIT, nothing_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -112,7 +112,8 @@ class InProcess:
 class PlainCompactor(Compactor):
     """Finds the latest record of each key without Spark."""
 
-    def _run(self, works: list[bytes]) -> dict[int, tuple[StoreFile, ...]]:
+    def _run(self, works: list[bytes], *, has_transactions: bool) -> dict[int, tuple[StoreFile, ...]]:
+        assert not has_transactions
         packed = pyarrow.RecordBatch.from_pydict({"work": pyarrow.array(works, pyarrow.binary())})
         latest: dict[tuple[int, int, int], int] = {}
         for batch in scan_files([packed]):

@@ -19,10 +19,10 @@ from mainstem.model import Buffer, Outcome, QueueRead, QueueSlice, slot_of
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
 from mainstem.storage.compacting import compact_files, compact_plan
-from mainstem.storage.compacting.compact_files import KeyColumns
 from mainstem.storage.compacting.compact_plan import CompactionStanding, Flags, Integers, QueueRows
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows
+from mainstem.storage.compacting.pass_places import KeyColumns
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW, KIND_DATA
 from mainstem.storage.queue_store.changes.compactions import CompactionRules

@@ -33,14 +33,9 @@ from mainstem.protocol.records import (
     stored_batches,
 )
 from mainstem.storage.compacting.compact_check import PassSums, compare
-from mainstem.storage.compacting.compact_files import (
-    KeyColumns,
-    Staying,
-    checked,
-    compact_file,
-    scan_file,
-)
+from mainstem.storage.compacting.compact_files import compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import CompactFile, PassPlan, Rules, parts_of, plan
+from mainstem.storage.compacting.pass_places import KeyColumns, Staying, checked
 from mainstem.storage.extents.extent_format import EXTENT_ROW
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds
 from mainstem.storage.merging.merge_inputs import index_pieces

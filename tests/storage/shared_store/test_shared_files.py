@@ -17,8 +17,9 @@ from tools.s3_server import CREDENTIALS, s3_server
 
 from mainstem.model import Buffer
 from mainstem.ports import ObjectRange
-from mainstem.storage.compacting.compact_files import KeyColumns, compact_file, scan_file
+from mainstem.storage.compacting.compact_files import compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW
+from mainstem.storage.compacting.pass_places import KeyColumns
 from mainstem.storage.extents.extent_format import FRAME_BYTES
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import TAIL_BYTES, InputDamaged, InputFile, index_pieces

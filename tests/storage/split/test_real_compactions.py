@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy
 import pytest
+from tests.fakes.splitting.latest_records import empty_markers, latest_records
 from tests.simulation.find import at_length
 from tests.storage.queue_store.runs import Batch, write
 from tests.storage.queue_store.test_store import read_all
@@ -20,17 +21,11 @@ from mainstem.model import Topic, TopicSettings
 from mainstem.protocol.records import Compression, NewRecord, StoredBatch, build_batch, read_batch_header, read_records
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.storage.agreed_clock import AgreedClock
-from mainstem.storage.compacting.compact_files import (
-    GOES_BIT,
-    KeyColumns,
-    Staying,
-    checked,
-    compact_file,
-    nothing_of,
-    scan_file,
-)
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW, QueueRows
+from mainstem.storage.compacting.compact_files import compact_file, scan_file
+from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
 from mainstem.storage.compacting.decided import decided
+from mainstem.storage.compacting.ended_markers import TransactionColumns, scan_markers
+from mainstem.storage.compacting.pass_places import KeyColumns, checked
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX, PASSED_BYTES_MAX
 from mainstem.storage.queue_store.changes.merges import LOOK_SECONDS_MAX
@@ -131,24 +126,19 @@ class CompactStore(RealStore):
 
     def _compacted(self, work: CompactionWork, queues: QueueRows, covered: Sequence[int]) -> list[CompactedFile]:
         key = self.choice.randbytes(16)
-        queues, aborted = decided([self.input(entry.name) for entry in work.inputs], queues)
-        found: list[KeyColumns] = [nothing_of(len(work.inputs))]
+        queues, aborted, has_transactions = decided([self.input(entry.name) for entry in work.inputs], queues)
+        found: list[KeyColumns] = []
+        transactions: list[TransactionColumns] = []
         for number, entry in enumerate(work.inputs):
             found += scan_file(self.input(entry.name), number, queues, key, work.began_ms, aborted=aborted)
-        columns = KeyColumns(*(numpy.concatenate(column) for column in zip(*found, strict=True)))
-        latest: dict[tuple[int, int, int], int] = {}
-        for queue, high, low, place in zip(*(column.tolist() for column in columns), strict=True):
-            if place >= 0:
-                latest[queue, high, low] = max(place, latest.get((queue, high, low), -1))
-        rows = [(queue, place) for (queue, _high, _low), place in latest.items() if not place & GOES_BIT]
-        rows += [(0, place) for place in nothing_of(len(work.inputs)).place.tolist()]
+            if has_transactions:
+                transactions += scan_markers(self.input(entry.name), number, queues, work.began_ms)
+        staying = latest_records(found, len(work.inputs), empty_markers(transactions))
         made = []
         for number, entry in enumerate(work.inputs):
-            mine = sorted(row for row in rows if row[1] & (INPUTS_MAX - 1) == number)
-            staying = Staying(*(numpy.array(column, numpy.int64) for column in zip(*mine, strict=True)))
-            checked(staying, number)
+            checked(staying[number], number)
             files = compact_file(
-                StoreFile.of(entry), self.input(entry.name), queues, staying, self.target, covered=covered
+                StoreFile.of(entry), self.input(entry.name), queues, staying[number], self.target, covered=covered
             )
             made.append(CompactedFile(entry.name, tuple(file.message() for file in files)))
         return made

@@ -13,7 +13,8 @@ import pytest
 from tests.simulation.find import at_length
 from tests.storage.queue_store.runs import Batch, write
 from tests.storage.queue_store.test_store import read_all
-from tests.storage.split.test_real_compactions import CompactStore, Told
+from tests.storage.split import test_real_compactions
+from tests.storage.split.test_real_compactions import RETENTION_MS, CompactStore, Told
 from tests.storage.split.test_real_merges import QUEUES
 
 from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -30,7 +31,8 @@ from mainstem.protocol.records import (
     read_control,
     read_records,
 )
-from mainstem.storage.compacting import compact_files
+from mainstem.storage.compacting import compact_files, ended_markers
+from mainstem.storage.compacting.pass_places import GOES_BIT
 from mainstem.storage.extents.aborted import AbortedRows, no_rows
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
@@ -79,6 +81,9 @@ class TransactionalStore(CompactStore):
         super().__init__(root, seed)
         self.compacts = compacts
         self.transactions = {queue_id: Transactions() for queue_id in range(QUEUES)}
+        self.emptied_ms: dict[tuple[int, int], int] = {}
+        """When the batches of the transaction that a marker ends were seen to be gone, by queue and offset."""
+        self.markers_gone = 0
 
     async def split(self) -> None:
         made = [self._step(self.choice.randrange(QUEUES)) for _ in range(self.choice.randint(5, 50))]
@@ -153,6 +158,51 @@ class TransactionalStore(CompactStore):
         row["attributes"], row["record_count"] = batch.header.attributes, batch.header.record_count
         return row
 
+    async def compact(self, *, drain: bool, spoil: bool = False, covers: bool = True) -> bool:
+        began_ms = self.clock.now_ms()
+        for place in await self.empty_markers():
+            self.emptied_ms.setdefault(place, began_ms)
+        found = await super().compact(drain=drain, spoil=spoil, covers=covers)
+        await self.check_markers()
+        return found
+
+    async def stored(self, queue_id: int) -> list[tuple[int, int]]:
+        """First and last offset of each batch of a queue."""
+        batches = await read_all(self.store, queue_id, queue_id % 2, 0, 20_000)
+        headers = [read_batch_header(data) for data in batches]
+        return [(header.base_offset, header.last_offset) for header in headers]
+
+    async def empty_markers(self) -> list[tuple[int, int]]:
+        """The markers of transactions of which no batch is left."""
+        found = []
+        for queue_id, known in self.transactions.items():
+            batches = await self.stored(queue_id)
+            for one in known.ended:
+                left = [
+                    first
+                    for first, _last in batches
+                    if one.first_offset <= first < one.last_offset and known.owner.get(first) == one.producer_id
+                ]
+                if not left:
+                    found.append((queue_id, one.last_offset))
+        return found
+
+    async def check_markers(self) -> None:
+        """A marker goes when its transaction has left nothing, and its time is over."""
+        gone = 0
+        for queue_id, known in self.transactions.items():
+            there = {first for first, _last in await self.stored(queue_id)}
+            upto = max(there, default=-1)
+            for marker in (one.last_offset for one in known.ended):
+                if marker > upto or marker in there:
+                    continue
+                gone += 1
+                emptied_ms = self.emptied_ms.get((queue_id, marker))
+                assert emptied_ms is not None, f"E: marker {marker} of queue {queue_id} is gone before its batches"
+                too_early = self.clock.now_ms() < emptied_ms + RETENTION_MS
+                assert not too_early, f"E: marker {marker} of queue {queue_id} is gone before its time"
+        self.markers_gone = gone
+
     async def visible(self, queue_id: int, start: int, end: int, bytes_max: int) -> list[Told]:
         """The messages that a reader of committed ones gets of these offsets, answer by answer, each filtered as
         Kafka's clients filter it: by the aborted transactions that are told with it."""
@@ -182,7 +232,8 @@ class TransactionalStore(CompactStore):
                 continue
             assert set(found) <= set(committed), f"E: aborted or open messages of queue {queue_id} are read"
             assert [one.offset for one in found] == sorted({one.offset for one in found})
-            assert {one for one in committed if one.key is None} <= set(found)
+            keyless = {one for one in committed if one.key is None}
+            assert keyless <= set(found), f"E: committed messages without keys of queue {queue_id}"
             for key, newest in {one.key: one for one in committed if one.key is not None}.items():
                 of_key = [one for one in found if one.key == key]
                 gone = newest.value is None and not of_key
@@ -228,12 +279,20 @@ async def story(real: TransactionalStore, rounds: int = 10) -> None:
                 if not await real.compact(drain=real.choice.random() < 0.5):
                     break
             await real.check()
+            if real.compacts:
+                real.clock.advance(real.choice.choice([0, RETENTION_MS / 2000, RETENTION_MS / 500]))
             if real.choice.random() < 0.3:
                 await real.store.close()
                 await real.open()
         if real.compacts:
+            for _ in range(3):  # gone, told a time, and over
+                await real.split()
+                await real.settle()
+                real.clock.advance(RETENTION_MS / 1000 + 1)
+            await real.split()
             await real.settle()
             assert real.passes
+            assert real.markers_gone, "no marker ever goes"
         await real.check()
         for name in real.store.manifest.files:
             examined = await real.store.mending.examine(name)
@@ -275,7 +334,50 @@ def _counted_although_aborted() -> tuple[ModuleType, str, Any]:
     return compact_files, "aborted_batches_of", none
 
 
-@pytest.mark.parametrize("planted", [_dropped_at_a_merge, _dropped_at_a_compaction, _counted_although_aborted])
+def _kept_without_its_marker() -> tuple[type, str, Any]:
+    """A marker goes, and its row in the index of aborted transactions stays."""
+
+    def all_rows(_markers: Any, aborted: AbortedRows) -> AbortedRows:
+        return aborted
+
+    return ended_markers.EmptyMarkers, "_without_those_that_go", all_rows
+
+
+def _alone_in_its_file() -> tuple[ModuleType, str, Any]:
+    """A marker is taken for empty although batches of its transaction are left."""
+    scan = ended_markers.scan_markers
+
+    def markers_alone(*arguments: Any) -> Any:
+        for columns in scan(*arguments):
+            chosen = columns.place & GOES_BIT != 0
+            yield ended_markers.TransactionColumns(*(column[chosen] for column in columns))
+
+    return test_real_compactions, "scan_markers", markers_alone
+
+
+def _gone_at_once() -> tuple[ModuleType, str, Any]:
+    """A marker goes in the pass that finds it empty."""
+    scan = ended_markers.scan_markers
+
+    def over(*arguments: Any) -> Any:
+        for columns in scan(*arguments):
+            places = columns.place | numpy.where(columns.place & GOES_BIT != 0, ended_markers.OVER_BIT, 0)
+            yield columns._replace(place=places)
+
+    return test_real_compactions, "scan_markers", over
+
+
+PLANTS = {
+    _dropped_at_a_merge: "E: ",
+    _dropped_at_a_compaction: "E: ",
+    _counted_although_aborted: "E: ",
+    _kept_without_its_marker: "E: (the latest )?committed",
+    _alone_in_its_file: "is gone before its batches",
+    _gone_at_once: "is gone before its time",
+}
+
+
+@pytest.mark.parametrize("planted", PLANTS)
 def test_planted_bugs_are_found(tmp_path: Path, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*planted())
     compacts = planted is not _dropped_at_a_merge
@@ -286,7 +388,7 @@ def test_planted_bugs_are_found(tmp_path: Path, planted: Any, monkeypatch: pytes
             root.mkdir()
             asyncio.run(story(TransactionalStore(root, seed, compacts=compacts)))
 
-    with pytest.raises(AssertionError, match="E: "):
+    with pytest.raises(AssertionError, match=PLANTS[planted]):
         play()
 
 

@@ -19,9 +19,11 @@ from mainstem.pipeline.link.node_allowance import NodeAllowance
 from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.merge_task import MergeSettings, TaskFiles, task_files
 from mainstem.rpc.errors import RpcError
-from mainstem.storage.compacting.compact_files import KeyColumns, Staying, checked, compact_file, scan_file
+from mainstem.storage.compacting.compact_files import compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
 from mainstem.storage.compacting.decided import decided
+from mainstem.storage.compacting.ended_markers import TransactionColumns, scan_markers
+from mainstem.storage.compacting.pass_places import KeyColumns, Staying, checked
 from mainstem.storage.extents.aborted import ABORTED_ROW
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.store_files.store_file import StoreFile
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 WORK_SCHEMA = "work binary"
 KEYS_SCHEMA = "queue long, high long, low long, place long"
+TRANSACTIONS_SCHEMA = "queue long, producer long, place long"
 DONE_SCHEMA = "done binary"
 
 
@@ -69,6 +72,7 @@ class DecideDone(msgspec.Struct, frozen=True):
     queues: bytes
     aborted: bytes
     """`ABORTED_ROW`s."""
+    has_transactions: bool
 
 
 class FileDone(msgspec.Struct, frozen=True):
@@ -84,7 +88,7 @@ def decide(packed: bytes) -> bytes:
     work = msgspec.msgpack.decode(packed, type=DecideWork)
     with _files_of(work.settings, work.pass_id, work.inputs) as (files, _allow):
         found = decided(work.inputs, numpy.frombuffer(work.queues, QUEUE_ROW), files.reader)
-    return msgspec.msgpack.encode(DecideDone(found.queues.tobytes(), found.aborted.tobytes()))
+    return msgspec.msgpack.encode(DecideDone(*found.packed()))
 
 
 def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -101,9 +105,20 @@ def scan_files(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.Recor
                     yield _as_arrow(columns)
 
 
+def find_transactions(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """`FileWork`s in (`WORK_SCHEMA`), the batches of their transactions out (`TRANSACTIONS_SCHEMA`)."""
+    for batch in batches:
+        for packed in batch.column(0).to_pylist():
+            work = msgspec.msgpack.decode(packed, type=FileWork)
+            queues = numpy.frombuffer(work.queues, QUEUE_ROW)
+            with _files_of(work.settings, work.pass_id, [work.paths]) as (files, allow):
+                for columns in scan_markers(work.paths, work.number, queues, work.now_ms, allow, files.reader):
+                    yield _as_arrow(columns)
+
+
 def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """The records that stay in (queue and place, sorted by input, queue and place, with a row for each input at least),
-    a `FileDone` of each input out (`DONE_SCHEMA`). `works` has the `FileWork` of each input."""
+    """The records that stay and the empty markers in (queue and place, sorted by input, queue and place, with a row for
+    each input at least), a `FileDone` of each input out (`DONE_SCHEMA`). `works` has the `FileWork` of each input."""
     import pyarrow
 
     for number, staying in _by_input(batches):
@@ -170,8 +185,8 @@ def _joined(pieces: list[Staying]) -> Staying:
     return Staying(*(numpy.concatenate(columns) for columns in zip(*pieces, strict=True)))
 
 
-def _as_arrow(columns: KeyColumns) -> pyarrow.RecordBatch:
+def _as_arrow(columns: KeyColumns | TransactionColumns) -> pyarrow.RecordBatch:
     import pyarrow
 
     arrays = [pyarrow.array(numpy.ascontiguousarray(column)) for column in columns]
-    return pyarrow.RecordBatch.from_arrays(arrays, names=list(KeyColumns._fields))
+    return pyarrow.RecordBatch.from_arrays(arrays, names=list(columns._fields))

@@ -2,7 +2,9 @@
 
 One pass at a time. Executors read the keys of all records (`scan_files`), Spark finds the latest record of each key,
 and executors write each file without the records that go (`write_files`). Rows have a hash of the key and the record's
-place; no key and no value crosses the JVM. The node decides what counts, as it does for merges.
+place; no key and no value crosses the JVM. If queues have transactions, Spark finds the markers as well that have
+nothing left to end (`find_transactions`): batches of transactions are read twice for that, since Spark would keep the
+rows of all records for a second look at them. The node decides what counts, as it does for merges.
 """
 
 from __future__ import annotations
@@ -13,8 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
@@ -24,12 +25,14 @@ from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.merge.compact_task import (
     DONE_SCHEMA,
     KEYS_SCHEMA,
+    TRANSACTIONS_SCHEMA,
     WORK_SCHEMA,
     DecideDone,
     DecideWork,
     FileDone,
     FileWork,
     decide,
+    find_transactions,
     scan_files,
     write_files,
 )
@@ -37,10 +40,10 @@ from mainstem.pipeline.merge.merge_task import MergeSettings, input_file
 from mainstem.pipeline.spark.session import COMPACTION_POOL
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import HeldLease
-from mainstem.storage.compacting.compact_files import GOES_BIT, nothing_of
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, QUEUE_ROW
+from mainstem.storage.compacting.compact_plan import INPUTS_MAX
 from mainstem.storage.compacting.decided import DecidedQueues
-from mainstem.storage.extents.aborted import ABORTED_ROW
+from mainstem.storage.compacting.ended_markers import MARKER_BIT
+from mainstem.storage.compacting.pass_places import GOES_BIT, nothing_of
 from mainstem.storage.store_files.store_file import StoreFile
 
 if TYPE_CHECKING:
@@ -81,7 +84,8 @@ class Compactor:
         work, queues = self._node.compact_work(held, drain=drain)
         if not work.pass_id:
             return work.more
-        done = self._run(self._works(work, self._decided(work, queues)))
+        found = self._decided(work, queues)
+        done = self._run(self._works(work, found), has_transactions=found.has_transactions)
         if sorted(done) != list(range(len(work.inputs))):
             raise MergeFailed(f"a compaction of {len(work.inputs)} files has the results of {len(done)}")
         files = tuple(
@@ -115,15 +119,16 @@ class Compactor:
         finally:
             context.setLocalProperty("spark.scheduler.pool", None)
         found = msgspec.msgpack.decode(answer, type=DecideDone)
-        return DecidedQueues(numpy.frombuffer(found.queues, QUEUE_ROW), numpy.frombuffer(found.aborted, ABORTED_ROW))
+        return DecidedQueues.unpacked(found.queues, found.aborted, found.has_transactions)
 
     def _works(self, work: CompactionWork, found: DecidedQueues) -> list[bytes]:
-        queues, aborted = found
+        queues, aborted, _ = found
         key = secrets.token_bytes(KEY_BYTES)
         works = []
         for number, entry in enumerate(work.inputs):
             mine, ended = (
-                (rows["queue_id"] >= entry.first_queue) & (rows["queue_id"] <= entry.last_queue) for rows in found
+                (rows["queue_id"] >= entry.first_queue) & (rows["queue_id"] <= entry.last_queue)
+                for rows in (queues, aborted)
             )
             file = FileWork(
                 settings=self._settings,
@@ -140,7 +145,7 @@ class Compactor:
             works.append(msgspec.msgpack.encode(file))
         return works
 
-    def _run(self, works: list[bytes]) -> dict[int, tuple[StoreFile, ...]]:
+    def _run(self, works: list[bytes], *, has_transactions: bool) -> dict[int, tuple[StoreFile, ...]]:
         """The outputs of each input."""
         context: Any = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", COMPACTION_POOL)
@@ -151,7 +156,10 @@ class Compactor:
         try:
             packed = context.parallelize([(work,) for work in works], len(works))
             inputs = self._spark.createDataFrame(packed, WORK_SCHEMA)
-            staying = latest(map_in_arrow(inputs, scan_files, KEYS_SCHEMA), self._nothing(len(works)))
+            others = self._nothing(len(works))
+            if has_transactions:
+                others = others.union(empty_markers(map_in_arrow(inputs, find_transactions, TRANSACTIONS_SCHEMA)))
+            staying = latest(map_in_arrow(inputs, scan_files, KEYS_SCHEMA), others)
             by_input = staying.repartition(min(len(works), WRITERS_MAX), "input")
             in_order = by_input.sortWithinPartitions("input", "queue", "place").select("queue", "place")
             written = map_in_arrow(in_order, lambda batches: write_files(by_number.value, batches), DONE_SCHEMA)
@@ -163,7 +171,7 @@ class Compactor:
 
     def _nothing(self, inputs: int) -> DataFrame:
         rows = zip(*(column.tolist() for column in nothing_of(inputs)), strict=True)
-        return self._spark.createDataFrame(list(rows), KEYS_SCHEMA)
+        return self._spark.createDataFrame(list(rows), KEYS_SCHEMA).select("queue", "place")
 
 
 def shuffle_partitions(size: int) -> int:
@@ -179,9 +187,18 @@ def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> Data
     return DataFrame(mapping, frame.sparkSession)
 
 
-def latest(keys: DataFrame, nothing: DataFrame) -> DataFrame:
+def empty_markers(batches: DataFrame) -> DataFrame:
+    """The markers among these batches of transactions, as (queue, place), that do not follow a batch with data of their
+    producer."""
+    in_order = Window.partitionBy("queue", "producer").orderBy("place")
+    ends_nothing = F.coalesce(F.lag("place").over(in_order), F.lit(MARKER_BIT)).bitwiseAND(MARKER_BIT) != 0
+    found = batches.withColumn("ends_nothing", ends_nothing)
+    return found.where(F.col("ends_nothing") & (F.col("place").bitwiseAND(MARKER_BIT) != 0)).select("queue", "place")
+
+
+def latest(keys: DataFrame, others: DataFrame) -> DataFrame:
     """The records that stay, as (queue, place, input): of each key the latest, unless it is a tombstone that may go;
-    and the rows of `nothing`."""
+    and the rows of `others`, which are (queue, place)."""
     newest = keys.groupBy("queue", "high", "low").agg(F.max("place").alias("place")).select("queue", "place")
-    staying = newest.where(F.col("place").bitwiseAND(GOES_BIT) == 0).union(nothing.select("queue", "place"))
+    staying = newest.where(F.col("place").bitwiseAND(GOES_BIT) == 0).union(others)
     return staying.withColumn("input", F.col("place").bitwiseAND(INPUTS_MAX - 1))

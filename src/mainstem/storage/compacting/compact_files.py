@@ -4,9 +4,8 @@ Plain functions over files, which may be played twice, or die anywhere. A file i
 checked against its CRC, and what is left is written as it comes. Memory holds the file's index, two windows, and the
 offsets of the file's records that stay.
 
-Between the two stands an aggregation over all files of the pass. A record there is its queue, the hash of its key, and
-one number, its *place*, the largest of which stays for each key: its offset, then whether it is a tombstone, then
-whether that may go, and the number of the file it is in.
+Between the two stands an aggregation over all files of the pass, of the largest place of each key (`pass_places`), and
+one over its transactions (`ended_markers`).
 """
 
 from __future__ import annotations
@@ -23,19 +22,29 @@ import numpy.typing
 from mainstem.kernel import RecordKind
 from mainstem.kernel.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from mainstem.model import PARTITION_BITS
-from mainstem.storage.compacting.compact_plan import INPUTS_MAX, OFFSETS_MAX, Flags, Integers, QueueRows
+from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows
 from mainstem.storage.compacting.covering import cover
 from mainstem.storage.compacting.decided import AbortedBatches
+from mainstem.storage.compacting.ended_markers import MARKER_BIT, EmptyMarkers
 from mainstem.storage.compacting.kept import Kept
 from mainstem.storage.compacting.key_rows import KeyRows, scan_keys
+from mainstem.storage.compacting.pass_places import (
+    GOES_BIT,
+    OFFSET_SHIFT,
+    TOMBSTONE_BIT,
+    KeyColumns,
+    PassQueues,
+    Staying,
+    all_rows,
+    of_one_input,
+)
 from mainstem.storage.compacting.rewrite import rewrite
 from mainstem.storage.compacting.window import Window
-from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.aborted import AbortedRows
-from mainstem.storage.extents.extent_format import ABORTED_VERSION, EXTENT_ROW
+from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.merging.merge_files import MergedRows, Mover, OpenFile
-from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenInputs, index_pieces, read_aborted
+from mainstem.storage.merging.merge_files import Mover, OpenFile
+from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenInputs, read_aborted
 from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
@@ -54,31 +63,6 @@ from mainstem.storage.store_files.store_file import (
 )
 from mainstem.storage.store_files.transaction_scan import attributes_of, producers_of
 
-INPUT_BITS = (INPUTS_MAX - 1).bit_length()
-GOES_BIT = 1 << INPUT_BITS
-TOMBSTONE_BIT = GOES_BIT << 1
-OFFSET_SHIFT = INPUT_BITS + 2
-assert OFFSETS_MAX << OFFSET_SHIFT <= 1 << 63
-
-NOTHING_STAYS = -1
-"""A place that is no record's: it names an input only (`nothing_of`)."""
-
-
-class KeyColumns(NamedTuple):
-    """Records with keys, a number of each in every column. Queues and hashes are u64, seen as i64."""
-
-    queue: Integers
-    high: Integers
-    low: Integers
-    place: Integers
-
-
-class Staying(NamedTuple):
-    """The records with keys of a file that stay, sorted by (queue, offset), as i64 columns."""
-
-    queue: Integers
-    place: Integers
-
 
 def scan_file(
     file: InputFile,
@@ -96,10 +80,10 @@ def scan_file(
     with ExitStack() as stack:
         if reader is None:
             reader = stack.enter_context(OpenInputs())
-        rows = _all_rows(file, reader)
-        lookup, aborted_batches = _Queues(queues), AbortedBatches(aborted)
+        rows = all_rows(file, reader)
+        lookup, aborted_batches = PassQueues(queues), AbortedBatches(aborted)
         rows = rows.compress(lookup.compacted(rows["queue_id"], rows["base_offset"]))
-        for content, window, batches in Mover([file], reader, allow).move(_of_one_input(rows)):
+        for content, window, batches in Mover([file], reader, allow).move(of_one_input(rows)):
             queue_ids = numpy.repeat(window["queue_id"], window["batch_count"])
             places = lookup.places(queue_ids)
             may_go = (queues["drops"][places] > 0) & (batches[:, 3] != queues["last"][places])
@@ -121,12 +105,6 @@ def aborted_batches_of(aborted: AbortedBatches, content: memoryview, batches: In
     return flags
 
 
-def nothing_of(inputs: int) -> KeyColumns:
-    """A row for each input, which sorts before its records: so that one of which nothing stays has a row, too."""
-    none = numpy.zeros(inputs, numpy.int64)
-    return KeyColumns(none, none, none, (NOTHING_STAYS << OFFSET_SHIFT) | numpy.arange(inputs))
-
-
 def compact_file(
     file: StoreFile,
     paths: InputFile,
@@ -141,20 +119,21 @@ def compact_file(
     allow: Allowance = unlimited,
     segment_bytes_max: int = SEGMENT_POSITIONS_MAX,
 ) -> list[StoreFile]:
-    """Write what stays of a file; durable when this returns, and nothing where nothing stays. Delete horizons make
-    batches longer: where a queue segment would have more than `segment_bytes_max`, another one goes on. `covered`:
-    numbers of topics of whose queues no batch is left out (`covering.py`). Without a `reader` the input is a file of a
-    disk. `announce` is called for each output before it is opened. Raises `InputDamaged`, FormatError and OSError, and
-    what `reader`, `announce` and `open_file` raise; an output is then removed or, when finished, left to be cleared as
-    an orphan."""
-    staying = Staying(*(column[staying.place >= 0] for column in staying))
-    sieve = _Sieve(queues, staying, covered)
+    """Write what stays of a file, of which `staying` has records with keys and empty markers. Durable when this
+    returns, and nothing where nothing stays. Delete horizons make batches longer: where a queue segment would have more
+    than `segment_bytes_max`, another one goes on. `covered`: numbers of topics of whose queues no batch is left out
+    (`covering.py`). Without a `reader` the input is a file of a disk. `announce` is called for each output before it is
+    opened. Raises `InputDamaged`, FormatError and OSError, and what `reader`, `announce` and `open_file` raise; an
+    output is then removed or, when finished, left to be cleared as an orphan."""
+    is_any = staying.place >= 0
+    is_marker = is_any & ((staying.place & MARKER_BIT) != 0)
     with ExitStack() as stack:
         if reader is None:
             reader = stack.enter_context(OpenInputs())
-        windows = sieve.windows(Mover([paths], reader, allow).move(_of_one_input(_all_rows(paths, reader))))
-        aborted = read_aborted(paths, reader)
-        return list(_outputs(file, windows, aborted, new_name(), open_file, announce, segment_bytes_max))
+        markers = EmptyMarkers(_of(staying, is_marker), queues, read_aborted(paths, reader))
+        sieve = _Sieve(queues, _of(staying, is_any & ~is_marker), covered, markers)
+        windows = sieve.windows(Mover([paths], reader, allow).move(of_one_input(all_rows(paths, reader))))
+        return list(_outputs(file, windows, markers.aborted, new_name(), open_file, announce, segment_bytes_max))
 
 
 def _outputs(
@@ -222,36 +201,13 @@ class _Part:
             self.behind = next(self._rest, None)
 
 
-class _Queues:
-    """Looks queues of the pass up."""
-
-    def __init__(self, queues: QueueRows) -> None:
-        self._queues = queues
-        self._queue_ids: QueueIds = numpy.ascontiguousarray(queues["queue_id"])
-
-    def places(self, queue_ids: QueueIds) -> Integers:
-        """The position of each queue in the pass, or would."""
-        places: Integers = numpy.minimum(self._queue_ids.searchsorted(queue_ids), len(self._queue_ids) - 1)
-        return places
-
-    def compacted(self, queue_ids: QueueIds, base_offsets: Integers) -> Flags:
-        """Whether what begins with this offset of a queue is to be compacted."""
-        return base_offsets < self.ends(queue_ids)
-
-    def ends(self, queue_ids: QueueIds) -> Integers:
-        """The clean end of each queue; 0 for those that are not in the pass."""
-        queue_ids = numpy.ascontiguousarray(queue_ids)
-        places = self.places(queue_ids)
-        ends: Integers = numpy.where(self._queue_ids[places] == queue_ids, self._queues["end"][places], 0)
-        return ends
-
-
 class _Sieve:
     """Takes the records out that go, window by window."""
 
-    def __init__(self, queues: QueueRows, staying: Staying, covered: Collection[int]) -> None:
+    def __init__(self, queues: QueueRows, staying: Staying, covered: Collection[int], markers: EmptyMarkers) -> None:
         self._queues = queues
-        self._lookup = _Queues(queues)
+        self._markers = markers
+        self._lookup = PassQueues(queues)
         self._covered = numpy.fromiter(covered, numpy.uint64)
         self._kept = Kept(staying.queue.view(numpy.uint64), staying.place >> OFFSET_SHIFT)
         self._tombstones = numpy.concatenate(([0], numpy.cumsum((staying.place & TOMBSTONE_BIT) != 0)))
@@ -268,6 +224,10 @@ class _Sieve:
             if len(self._covered):
                 wanted = numpy.isin(queue_ids >> numpy.uint64(PARTITION_BITS), self._covered)
                 found = cover(Window.of(content), found, wanted)
+            if len(self._markers):
+                found = self._markers.apply(
+                    found, queue_ids[found.sources], self._queues["horizon_ms"][places[found.sources]]
+                )
             if not len(found.batches):
                 continue
             queue_ids = queue_ids[found.sources]
@@ -284,6 +244,10 @@ class _Sieve:
         marked = (horizons >= 0) & (self._tombstones[ends] > self._tombstones[begins])
         marked &= (self._queues["drops"][places] > 0) & (batches[:, 3] != self._queues["last"][places])
         return int(horizons[marked].min()) if marked.any() else NO_HORIZON
+
+
+def _of(staying: Staying, chosen: Flags) -> Staying:
+    return Staying(*(column[chosen] for column in staying))
 
 
 def _columns(
@@ -305,15 +269,6 @@ def _columns(
         rows["low"][has_key].view(numpy.int64),
         places[has_key],
     )
-
-
-def _all_rows(file: InputFile, reader: InputReader) -> Rows:
-    return numpy.concatenate([numpy.empty(0, EXTENT_ROW), *index_pieces(file, reader)])
-
-
-def _of_one_input(rows: Rows) -> MergedRows:
-    zeros = numpy.zeros(len(rows), numpy.int64)
-    return MergedRows(rows, zeros, zeros, numpy.full(len(rows), NO_END), zeros)
 
 
 def _batch_rows(queue_ids: QueueIds, batches: Integers, flags: numpy.typing.NDArray[numpy.uint32]) -> Rows:
@@ -348,10 +303,3 @@ def _write_segment(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, op
         for piece in pieces:
             writer.append(piece.content, piece.rows, piece.batches)
         return writer.finish(aborted)
-
-
-def checked(staying: Staying, number: int) -> None:
-    """Raises FormatError unless all rows are of this input, in order."""
-    foreign = (staying.place & (INPUTS_MAX - 1)) != number
-    if foreign.any():
-        raise FormatError(f"input {number} of a compaction was given the records of another")

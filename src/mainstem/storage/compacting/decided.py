@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.storage.compacting.compact_plan import Flags, Integers, QueueRows
-from mainstem.storage.extents.aborted import NO_PRODUCER, AbortedRows, joined_rows, no_rows
+from mainstem.storage.compacting.compact_plan import QUEUE_ROW, Flags, Integers, QueueRows
+from mainstem.storage.extents.aborted import ABORTED_ROW, NO_PRODUCER, AbortedRows, joined_rows, no_rows
 from mainstem.storage.extents.extent_format import TRANSACTIONAL
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_inputs import InputFile, InputReader, index_pieces, read_aborted
@@ -35,6 +35,15 @@ class DecidedQueues(NamedTuple):
     """Those of the pass, each with the clean end up to which its transactions are decided."""
     aborted: AbortedRows
     """The aborted transactions among what is compacted."""
+    has_transactions: bool
+    """Whether there are any batches of transactions, of which markers may be empty."""
+
+    def packed(self) -> tuple[bytes, bytes, bool]:
+        return self.queues.tobytes(), self.aborted.tobytes(), self.has_transactions
+
+    @classmethod
+    def unpacked(cls, queues: bytes, aborted: bytes, has_transactions: bool) -> DecidedQueues:
+        return cls(numpy.frombuffer(queues, QUEUE_ROW), numpy.frombuffer(aborted, ABORTED_ROW), has_transactions)
 
 
 def decided(inputs: Sequence[InputFile], queues: QueueRows, reader: InputReader | None = None) -> DecidedQueues:
@@ -65,7 +74,7 @@ def decided(inputs: Sequence[InputFile], queues: QueueRows, reader: InputReader 
         )
         made["end"][queue_ids >= too_far] = 0
         aborted = aborted[aborted["queue_id"] < too_far]
-    return DecidedQueues(made, aborted)
+    return DecidedQueues(made, aborted, bool((last != _NO_OFFSET).any()))
 
 
 def _places(queue_ids: QueueIds, wanted: QueueIds) -> tuple[Integers, Flags]:

@@ -22,6 +22,7 @@ from mainstem.kernel.batch_header import (
     HEADER_BYTES,
     MAGIC,
     MAGIC_AT,
+    TRANSACTIONAL_BIT,
 )
 from mainstem.model import Buffer
 from mainstem.protocol.records.compression import Compression, compression_of, decompress, inflated_bytes_max
@@ -61,6 +62,10 @@ class Window(NamedTuple):
 
     def control(self) -> Flags:
         found: Flags = (self.attributes & CONTROL_BIT) != 0
+        return found
+
+    def transactional(self) -> Flags:
+        found: Flags = (self.attributes & TRANSACTIONAL_BIT) != 0
         return found
 
     def compressed(self) -> Flags:

@@ -18,7 +18,14 @@ from tests.storage.queue_store.changes.test_merged_files import groups_at
 from tests.storage.queue_store.runs import Batch, make_batch, write_merged, write_run
 from tests.storage.queue_store.test_store import Bench, log_starts, read_all
 
-from mainstem.protocol.records import NewRecord, build_batch, read_records, stored_batches
+from mainstem.protocol.records import (
+    ControlType,
+    NewRecord,
+    build_batch,
+    build_control_batch,
+    read_records,
+    stored_batches,
+)
 from mainstem.raft import Membership, Snapshot
 from mainstem.rpc.messages.snapshots import QUEUES as QUEUES_OF_GROUP
 from mainstem.storage.cluster.snapshot_files import SnapshotFiles
@@ -576,6 +583,55 @@ def test_a_queue_that_was_compacted_behind_what_is_here_costs_its_own_bytes_unle
 
     (tmp_path / "bench").mkdir()
     Bench(tmp_path / "bench").run(scenario)
+
+
+OPEN, MARKER = (A, b"open"), (B, b"marker")
+
+
+@pytest.mark.parametrize(
+    ("behind", "kept"),
+    [
+        # the sender has the batch yet, and so the marker
+        ([MARKER, (C, b"1"), (C, b"2")], True),
+        # the batch is gone there, and the marker may be, though its producer has another one
+        ([MARKER, (A, b"2"), (C, b"1"), MARKER, (C, b"2")], False),
+    ],
+)
+def test_a_transaction_that_is_open_in_what_is_kept_is_ended_behind_it_or_all_is_copied(
+    tmp_path: Path, behind: list[tuple[bytes, bytes | None]], kept: bool
+) -> None:
+    """The sender keeps the latest records and markers, as `compacted` takes these for records."""
+
+    async def scenario(bench: Bench) -> None:
+        log = [
+            [of_transactions(batch) if batch.queue_id == COMPACTED_QUEUE else batch for batch in block]
+            for block in keys_and_others(random.Random(1), 0, [(C, b"0"), OPEN, *behind])
+        ]
+        files, _source, state = await came_back(tmp_path, log, 2, tombstones_go=False)
+        assert state == latest([batch.data for block in log for batch in block if batch.queue_id == COMPACTED_QUEUE])
+        assert files.kept_upto == (2 if kept else 0)
+
+    (tmp_path / "bench").mkdir()
+    Bench(tmp_path / "bench").run(scenario)
+
+
+def of_transactions(batch: Batch) -> Batch:
+    """The same as one of a transaction of producer 7, or as its marker."""
+    (record,) = read_records(next(iter(stored_batches(batch.data))))
+    if (record.key, record.value) == MARKER:
+        built = build_control_batch(
+            ControlType.ABORT, timestamp=1000, producer_id=7, producer_epoch=0, coordinator_epoch=1
+        )
+    elif (record.key, record.value) == OPEN:
+        assert record.key is not None
+        new = NewRecord(timestamp=1000, key=record.key, value=record.value)
+        built = build_batch([new], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    else:
+        return batch
+    data = bytearray(built.data)
+    struct.pack_into(">q", data, 0, batch.base_offset)
+    struct.pack_into(">i", data, 12, 1)
+    return batch._replace(data=bytes(data))
 
 
 @given(st.integers(0, 2**32))

@@ -1,4 +1,4 @@
-"""Whether deleted keys would come back, were files of another replica put behind one's own.
+"""Whether deleted keys or aborted transactions would come back, were files of another replica put behind one's own.
 
 Compaction takes away a tombstone once everything older of its key is gone, on each replica for itself. If the sender
 lacks offsets behind what is kept here, one of them may be of a tombstone whose older value is still here. Keys tell: a
@@ -7,13 +7,16 @@ not have it any more, since compaction leaves the latest record of each key ever
 
 So a returning replica reads the queues with gaps, here and in what it has copied, and asks the sender for those extents
 of its older files that must have what is left over. That is at most the sender's part of these queues.
+
+Likewise the marker of a transaction that is open in what is kept may be gone behind it. That goes only once all
+batches of the transaction are gone there, so the sender must have these batches, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -23,11 +26,13 @@ import numpy.typing
 from mainstem.kernel import RecordKind, crc32c
 from mainstem.storage.compacting.key_rows import scan_keys
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_format import TRANSACTIONAL
 from mainstem.storage.extents.extent_index import ExtentIndex, QueueIds, Rows
 from mainstem.storage.queue_store.copies.continued import DELETED
 from mainstem.storage.queue_store.copies.kept_history import FilesOfBlocks
+from mainstem.storage.queue_store.copies.open_batches import PLACED, PlacedBatches, open_batches, transactions_in
 from mainstem.storage.queue_store.copies.part_copy import Elsewhere, extents_of, index_of
-from mainstem.storage.queue_store.copies.queue_offsets import OffsetsOfQueues, looked_at
+from mainstem.storage.queue_store.copies.queue_offsets import Offsets, OffsetsOfQueues, looked_at
 from mainstem.storage.queue_store.reading.open_files import KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles, WriteGroupsAt
 from mainstem.storage.store_files.store_file import StoreFile
@@ -40,6 +45,10 @@ KEYED = numpy.dtype([("queue_id", "<u8"), ("high", "<u8"), ("low", "<u8"), ("off
 """A record: its queue, the two halves of its key's hash, its offset, its `RecordKind`."""
 
 Keyed = numpy.typing.NDArray[numpy.void]
+
+
+OffsetsOf = Callable[[str, numpy.void, bytes], Offsets]
+"""Reads of an extent of a file which offsets it has."""
 
 
 class NotTold(StorageError):
@@ -71,24 +80,33 @@ class ReturningKeys:
         """Return if no deleted key comes back with these files, which are here, behind what is kept. `theirs`: all
         files of the sender's, oldest first. Raises `StorageError` if one may, `NotTold`, and what `elsewhere`
         raises."""
+        transactions: list[PlacedBatches] = [numpy.empty(0, PLACED)]
         spans = self._stored.manifest.spans(self._group)
         own = [entry.name for place in range(spans.behind(self._kept_upto)) for entry in spans[place]]
-        here = await self._records([self._stored.search.known(name) for name in own], RECORDS_MAX)
+        here = await self._records([self._stored.search.known(name) for name in own], RECORDS_MAX, transactions)
         new = await self._records([KnownFile(file.name) for file in behind], RECORDS_MAX - len(here))
         left = await looked_at(len(here) + len(new), lambda: _values_left(here, new))
+        undecided = open_batches(numpy.concatenate(transactions))
         unknown = numpy.setdiff1d(self._queue_ids, here["queue_id"])
         for after, upto, file in theirs:
-            if after >= self._kept_upto or not (len(left) or len(unknown)):
+            if after >= self._kept_upto or not (len(left) or len(undecided) or len(unknown)):
                 continue
             index = await index_of(file, elsewhere)
             if upto <= self._kept_upto and len(self._of_interest(index, unknown)):
                 raise StorageError(f"{file.name} has blocks up to {upto} of a queue of which nothing is here")
-            left = await self._not_in(left, file, index, elsewhere)
+            left = await self._not_in(left, file, index, elsewhere, self._offsets_of_keyed)
+            undecided = await self._not_in(undecided, file, index, elsewhere, _offsets_of_transactions)
         if len(left):
             first = left[0]
             raise StorageError(
                 f"queue {int(first['queue_id']):#x}: {len(left)} records that are the latest of their keys here are "
                 f"not there any more, the first at offset {int(first['offset'])}: they were deleted"
+            )
+        if len(undecided):
+            first = undecided[0]
+            raise StorageError(
+                f"queue {int(first['queue_id']):#x}: {len(undecided)} batches of transactions that are open here are "
+                f"not there any more, the first at offset {int(first['offset'])}: their markers may be gone as well"
             )
 
     def _of_interest(self, index: ExtentIndex, queue_ids: QueueIds) -> Rows:
@@ -98,8 +116,11 @@ class ReturningKeys:
         live: Rows = rows[rows["last_offset"] >= self._log_starts.of(rows["queue_id"], DELETED)]
         return live
 
-    async def _records(self, files: Sequence[KnownFile], count_max: int) -> Keyed:
-        """The live records with keys that these files have of the queues. Raises `NotTold`."""
+    async def _records(
+        self, files: Sequence[KnownFile], count_max: int, transactions: list[PlacedBatches] | None = None
+    ) -> Keyed:
+        """The live records with keys that these files have of the queues. Batches of transactions are added to
+        `transactions`. Raises `NotTold`."""
         found: list[Keyed] = [numpy.empty(0, KEYED)]
         count = 0
         for known in files:
@@ -108,6 +129,9 @@ class ReturningKeys:
             async for row, data in self._extents(known, rows):
                 found.append(self._keyed(known.name, row, data))
                 count += len(found[-1])
+                if transactions is not None and row["flags"] & TRANSACTIONAL:
+                    transactions.append(transactions_in(int(row["queue_id"]), data))
+                    count += len(transactions[-1])
                 if count > count_max:
                     raise NotTold(f"more than {RECORDS_MAX} records with keys are to be looked at")
         records = numpy.concatenate(found)
@@ -137,8 +161,14 @@ class ReturningKeys:
             pieces.append(keyed)
         return numpy.concatenate(pieces)
 
-    async def _not_in(self, left: Keyed, file: StoreFile, index: ExtentIndex, elsewhere: Elsewhere) -> Keyed:
-        """Those of these records that a file of the sender's does not have."""
+    def _offsets_of_keyed(self, name: str, extent: numpy.void, data: bytes) -> Offsets:
+        found: Offsets = self._keyed(name, extent, data)["offset"]
+        return found
+
+    async def _not_in(
+        self, left: Rows, file: StoreFile, index: ExtentIndex, elsewhere: Elsewhere, offsets_of: OffsetsOf
+    ) -> Rows:
+        """Those of these records or batches that a file of the sender's does not have."""
         rows = self._of_interest(index, left["queue_id"])
         places = numpy.lexsort((rows["base_offset"], rows["queue_id"]))
         wanted = [place for place in places.tolist() if len(_within(left, rows[place]))]
@@ -149,15 +179,20 @@ class ReturningKeys:
         async with aclosing(extents_of(file, chosen, elsewhere)) as extents:
             async for number, data in extents:
                 extent = chosen[number]
-                there = self._keyed(file.name, extent, data)
+                there = offsets_of(file.name, extent, data)
                 mine = _within(left, extent)
-                missing[mine[numpy.isin(left["offset"][mine], there["offset"])]] = False
+                missing[mine[numpy.isin(left["offset"][mine], there)]] = False
                 await asyncio.sleep(0)
         return left[missing]
 
 
-def _within(records: Keyed, extent: numpy.void) -> numpy.typing.NDArray[numpy.intp]:
-    """The places of the records whose offsets an extent has, perhaps."""
+def _offsets_of_transactions(_name: str, extent: numpy.void, data: bytes) -> Offsets:
+    found: Offsets = transactions_in(int(extent["queue_id"]), data)["offset"]
+    return found
+
+
+def _within(records: Rows, extent: numpy.void) -> numpy.typing.NDArray[numpy.intp]:
+    """The places of the records or batches whose offsets an extent has, perhaps."""
     same = records["queue_id"] == extent["queue_id"]
     return numpy.flatnonzero(
         same & (records["offset"] >= extent["base_offset"]) & (records["offset"] <= extent["last_offset"])
