@@ -43,6 +43,9 @@ CONFIGS: dict[str, dict[str, str]] = {
 }
 PARTITIONS = 2
 QUEUES = [Queue(topic, partition) for topic in CONFIGS for partition in range(PARTITIONS)]
+IN_TRANSACTIONS = "in-transactions"
+TRANSACTIONS = 10
+"""Of each chapter, with a record of the same key each; every third is aborted."""
 KEYS = 500
 BATCH_RECORDS = 50
 OFFSETS = "__consumer_offsets"
@@ -103,11 +106,14 @@ class Story:
         self.kept: dict[str, int] = {}
         """Records of the first chapter that each topic's queues must keep, by the model."""
         self.status: dict[str, Any] = {}
+        self.committed: list[Record] = []
+        """The messages that came in transactions, as a reader of committed ones finds them in the end."""
 
     def tell(self) -> None:
         self.node.start()
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         new = [NewTopic(topic, PARTITIONS, 1, config=config) for topic, config in CONFIGS.items()]
+        new.append(NewTopic(IN_TRANSACTIONS, 1, 1, config=CONFIGS[BRIEF]))
         for future in admin.create_topics(new).values():
             future.result(PATIENCE_SECONDS)
         self.produce()
@@ -134,6 +140,7 @@ class Story:
         self.node.start()
         self.restarted = self.read()
         self.groups["restarted"] = self.read_groups()
+        self.committed = self.read_committed()
 
     def close(self) -> None:
         self.commands.close()
@@ -155,6 +162,14 @@ class Story:
                     producer.produce(topic, value, key, partition)
                     producer.poll(0)
             assert producer.flush(PATIENCE_SECONDS) == 0
+        producer = librdkafka.producer(self.node.kafka, **{"transactional.id": "teller"})
+        producer.init_transactions(PATIENCE_SECONDS)
+        for number in range(TRANSACTIONS):
+            producer.begin_transaction()
+            producer.produce(IN_TRANSACTIONS, b"%d" % number, b"key")
+            end = producer.commit_transaction if number % 3 else producer.abort_transaction
+            assert producer.flush(PATIENCE_SECONDS) == 0
+            end(PATIENCE_SECONDS)
 
     def commit(self, admin: AdminClient) -> None:
         """Groups commit how far they are, again and again; then one of them is deleted."""
@@ -184,6 +199,18 @@ class Story:
         reader.close()
         usage = self.node.get(f"/v1/store/usage/{OFFSETS}")
         return Groups(committed, log, sum(topic["stored_bytes"] for topic in usage["topics"]))
+
+    def read_committed(self) -> list[Record]:
+        reader = librdkafka.consumer(self.node.kafka, "unused", **{"isolation.level": "read_committed"})
+        found: list[Record] = []
+        end = librdkafka.watermarks(reader, IN_TRANSACTIONS, 0)[1]
+        reader.assign([TopicPartition(IN_TRANSACTIONS, 0, 0)])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while reader.position([TopicPartition(IN_TRANSACTIONS, 0)])[0].offset < end:
+            assert time.monotonic() < deadline, "a reader of committed messages does not come to the end"
+            found += [record_of(message) for message in reader.consume(100, 0.2) if message.error() is None]
+        reader.close()
+        return found
 
     def read(self) -> Reading:
         """Every queue from its beginning until it has come to its end."""
@@ -339,6 +366,11 @@ def test_committed_offsets_are_those_of_before_and_their_log_takes_less_room(sto
     assert after.log == {partition: latest(told) for partition, told in before.log.items()}
     assert story.groups["restarted"].log == after.log
     assert after.stored_bytes < before.stored_bytes / 2
+
+
+def test_of_transactions_the_latest_committed_record_is_there(story: Story) -> None:
+    last_committed = 2 * 2 * TRANSACTIONS - 4  # the last transaction was aborted, and each has its marker
+    assert story.committed == [Record(last_committed, b"key", b"%d" % (TRANSACTIONS - 2))]
 
 
 def test_files_of_other_topics_are_as_they_were(story: Story) -> None:
