@@ -33,7 +33,9 @@ class Machine:
         [answer] = result.answers
         return answer.response
 
-    def commit(self, offset: int, *, epoch: int = 3, asked_at: int | None = None, **member: Any) -> ErrorCode:
+    def commit(
+        self, offset: int, *, epoch: int = 3, asked_at: int | None = None, coordinator_epoch: int = 0, **member: Any
+    ) -> ErrorCode:
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata="why"
         )
@@ -46,7 +48,7 @@ class Machine:
             **member,
         )
         seen = self.machine.state.pending.markers if asked_at is None else asked_at
-        answer = self.answer(self.machine.offsets.commit_in_transaction(1, request, seen, NOW))
+        answer = self.answer(self.machine.offsets.commit_in_transaction(1, request, seen, coordinator_epoch, NOW))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def end(self, *, commit: bool, epoch: int = 3, coordinator_epoch: int = 0) -> ErrorCode:
@@ -132,6 +134,28 @@ def test_a_marker_of_a_deposed_coordinator_ends_no_later_transaction() -> None:
     assert it.fetched() == (5, ErrorCode.NONE)
     assert it.end(commit=False, coordinator_epoch=5) is ErrorCode.NONE
     assert it.fetched(stable=True) == (5, ErrorCode.NONE)
+
+
+def test_a_marker_of_a_deposed_coordinator_ends_no_later_transaction_after_a_restart_either() -> None:
+    it = Machine()
+    it.commit(5, coordinator_epoch=3)
+    assert it.end(commit=True, coordinator_epoch=4) is ErrorCode.NONE
+    assert it.commit(9, coordinator_epoch=4) is ErrorCode.NONE, "the next transaction"
+    sections = [record for section in it.machine.sections() for record in it.machine.snapshot(section)]
+    for records in (it.log, sections):
+        other = it.replayed(records)
+        assert other.end(commit=True, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert other.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert other.end(commit=True, coordinator_epoch=4) is ErrorCode.NONE
+        assert other.fetched(stable=True) == (9, ErrorCode.NONE)
+
+
+def test_offsets_of_a_coordinator_that_did_not_say_its_epoch_end_as_before() -> None:
+    it = Machine()
+    assert it.commit(5, coordinator_epoch=-1) is ErrorCode.NONE
+    other = it.replayed(it.log)
+    assert other.end(commit=True, coordinator_epoch=0) is ErrorCode.NONE
+    assert other.fetched(stable=True) == (5, ErrorCode.NONE)
 
 
 def test_an_administrator_who_has_no_epoch_ends_what_hangs() -> None:

@@ -76,7 +76,7 @@ def commit_in_transaction(table: Table, epoch: int, topic: str, index: int) -> E
         transactional_id="t", group_id=GROUP, producer_id=1, producer_epoch=0, generation_id=epoch, member_id="m1",
         topics=(TxnOffsetCommitRequestTopic(name=topic, partitions=(row,)),),
     )  # fmt: skip
-    answer = table.ask(lambda ticket: table.machine.offsets.commit_in_transaction(ticket, request, 0, table.now))
+    answer = table.ask(lambda ticket: table.machine.offsets.commit_in_transaction(ticket, request, 0, 0, table.now))
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 

@@ -12,6 +12,7 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.simulated_loop import SimulatedLoop
 
+from mainstem.broker.broker import BrokerTransactions
 from mainstem.broker.machines.runtime import LATE_SECONDS
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.broker.transactions.served_transactions import ServedTransactions
@@ -19,8 +20,11 @@ from mainstem.broker.transactions.state_topic import STATE_TOPIC
 from mainstem.broker.transactions.transaction import TopicPartition, Transaction, TransactionState
 from mainstem.broker.transactions.transaction_coordinator import COMPLETION_SECONDS_MAX, TransactionCoordinator
 from mainstem.broker.transactions.transitions import Initialization, Producer
+from mainstem.broker.transactions.verification import CoordinatorVerification, Verified
+from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.records import stored_batches
+from mainstem.rpc.handlers import Handlers
 
 ID = "orders"
 PARTITION = ("sales", 0)
@@ -50,8 +54,8 @@ class Cluster:
         self.metadata = FakeMetadata()
         self.markers = HeldMarkers()
         config = TransactionsConfig(topic_partitions=1)
-        node = serving_node_of(self.metadata, FakeLeadership(self.metadata, self.store), self.store, loop)
-        self.served = ServedTransactions(node, config, self.markers)
+        self.node = serving_node_of(self.metadata, FakeLeadership(self.metadata, self.store), self.store, loop)
+        self.served = ServedTransactions(self.node, config, self.markers)
         self.coordinator = TransactionCoordinator(self.served, config, self._new_id)
 
     async def _new_id(self) -> int:
@@ -121,6 +125,20 @@ def test_it_begins_in_the_append_that_completes_the_last_one() -> None:
         assert await adding is ErrorCode.NONE
         assert await cluster.state() is TransactionState.ONGOING
         assert cluster.records_of_last_append() == 2, "one of them completes, the other one begins"
+
+    simulated(story)
+
+
+def test_who_asks_about_a_transaction_is_told_the_epoch_of_its_coordinator() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = await cluster.begun()
+        calls = NodeBrokerCalls(cluster.node.node_id, None)
+        asking = CoordinatorVerification(cluster.metadata, lambda number: None, cluster.node.routing, calls)
+        groups: Any = None
+        calls.serve(Handlers(), BrokerTransactions(cluster.coordinator, asking), groups)
+        for adds in (True, False):
+            answer = await asking.ask(ID, producer, [PARTITION], adds=adds)
+            assert answer == Verified({PARTITION: ErrorCode.NONE}, 0), "of its first reign"
 
     simulated(story)
 

@@ -10,7 +10,9 @@ markers: an offset is refused where a marker of its producer was applied since t
 
 Producers of older clients have the same epoch in one transaction after the other. A marker of a coordinator that was
 deposed, and stood still meanwhile, could end the next transaction's offsets. So the machine knows the coordinator epoch
-of each producer's last marker, since the log was loaded, and refuses markers of earlier coordinators.
+of each producer's last marker, since the log was loaded, and refuses markers of earlier coordinators. Since a load an
+offset that waits tells it: it has the epoch of the coordinator that knew its transaction to be open, and only that one
+or a later one ends it.
 """
 
 from __future__ import annotations
@@ -175,9 +177,10 @@ def commit_error(
 
 
 def commit(
-    step: Step, code: ErrorCode, request: TxnOffsetCommitRequest, topic_id_of: TopicId
+    step: Step, code: ErrorCode, request: TxnOffsetCommitRequest, coordinator_epoch: int, topic_id_of: TopicId
 ) -> TxnOffsetCommitResponse:
-    """Have offsets wait for the end of their transaction, unless `code` says why that cannot be."""
+    """Have offsets wait for the end of their transaction, unless `code` says why that cannot be. `coordinator_epoch`:
+    that of the coordinator that has said that it is open; -1: it did not say."""
     topics = []
     for topic in request.topics:
         known = topic_id_of(topic.name)
@@ -191,7 +194,8 @@ def commit(
             ):
                 partition_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             elif code is ErrorCode.NONE:
-                _wait(step, request, topic.name, partition, topic_id=known or ZERO_UUID)
+                fields = {"topic_id": known or ZERO_UUID, "coordinator_epoch": coordinator_epoch}
+                _wait(step, request, topic.name, partition, **fields)
             index = partition.partition_index
             partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=partition_code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(partitions)))
@@ -239,6 +243,8 @@ def end(
     waiting = pending.of_producer(producer_id)
     if any(value.producer_epoch > epoch for _, value in waiting):
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if any(0 <= coordinator_epoch < value.coordinator_epoch for _, value in waiting):
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     for key, value in waiting[:ENDED_AT_ONCE]:
         if commit:
             offset = OffsetCommitValue(

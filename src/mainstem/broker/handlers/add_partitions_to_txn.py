@@ -12,6 +12,7 @@ from mainstem.broker.transactions.transaction import TopicPartition
 from mainstem.broker.transactions.transitions import TRANSACTION_VERSION_2, Producer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.producer_transactions import (
+    AddPartitionsToTxnAnswer,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -82,6 +83,17 @@ async def asked_by_broker(
             AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=_results(one.topics, codes))
         )
     return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+
+
+async def answer_of_coordinator(
+    transactions: BrokerTransactions, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnAnswer:
+    """The answer to another node, or to this one."""
+    answered = await asked_by_broker(transactions, request)
+    epoch = -1
+    if len(request.transactions) == 1:
+        epoch = transactions.coordinator.epoch_of(request.transactions[0].transactional_id)
+    return AddPartitionsToTxnAnswer(results_by_transaction=answered.results_by_transaction, coordinator_epoch=epoch)
 
 
 async def _of_transaction(transactions: BrokerTransactions | None, one: AddPartitionsToTxnTransaction) -> Codes:

@@ -34,10 +34,10 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, call: RequestC
         if (there := tuple(item for item in topic.partitions if _exists(broker, topic.name, item.partition_index)))
     )
     seen = broker.groups.offsets.applied_markers(request.group_id)
-    code = await _verified(broker, request, call.version)
+    code, epoch = await _verified(broker, request, call.version)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code)
-    committed = await broker.groups.offsets.commit_in_transaction(replace(request, topics=known), seen)
+    committed = await broker.groups.offsets.commit_in_transaction(replace(request, topics=known), seen, epoch)
     codes = {
         (topic.name, item.partition_index): item.error_code for topic in committed.topics for item in topic.partitions
     }
@@ -61,25 +61,28 @@ def _refusal(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
     return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
 
 
-async def _verified(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
+async def _verified(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> tuple[ErrorCode, int]:
+    """Kafka's code, and the epoch of the coordinator that was asked."""
     assert broker.transactions is not None
     try:
         topic = await broker.groups.served.open()
     except CoordinatorRefusal as refusal:
-        return refusal.code
+        return refusal.code, -1
     partition = OFFSETS_TOPIC, coordinator_partition_of(request.group_id, topic.partitions)
-    codes = await broker.transactions.verification.codes(
+    answer = await broker.transactions.verification.ask(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         [partition],
         adds=version >= ADDS_FROM,
     )
-    code = codes[partition]
+    code = answer.codes[partition]
     if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is ErrorCode.NOT_COORDINATOR else code
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        code = ErrorCode.INVALID_TXN_STATE
+    elif code is ErrorCode.NOT_COORDINATOR:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code, answer.coordinator_epoch
 
 
 def _exists(broker: Broker, name: str, index: int) -> bool:

@@ -108,6 +108,13 @@ class TransactionCoordinator:
         assert isinstance(answer, dict)
         return answer
 
+    def epoch_of(self, transactional_id: str) -> int:
+        """The epoch of the coordinator of an id, as far as it is loaded here; else -1. Behind an answer of it, that is
+        the epoch of the one that answered, or a later one's."""
+        partition = self.served.partitions.get(self.served.index_of(transactional_id))
+        machine = None if partition is None else partition.machine
+        return -1 if machine is None else machine.coordinator_epoch
+
     async def end(self, transactional_id: str, producer: Producer, *, commit: bool, version: int) -> TransactionEnding:
         """EndTxn of a client that speaks a transaction version. The decision is durable once this returns; the markers
         are written after that."""

@@ -4,6 +4,7 @@ coordinator may take these into the transaction (KIP-890)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.queue_routing import QueueRouting
@@ -16,6 +17,7 @@ from mainstem.model import AppendTransaction, Outcome, Topic, partition_of, topi
 from mainstem.ports import BrokerCalls, Metadata
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.producer_transactions import (
+    AddPartitionsToTxnAnswer,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
@@ -35,6 +37,13 @@ _OUTCOMES = {
     ErrorCode.CONCURRENT_TRANSACTIONS: Outcome.CONCURRENT_TRANSACTIONS,
 }
 """Those that are not here mean that the coordinator cannot tell now."""
+
+
+class Verified(NamedTuple):
+    codes: Mapping[TopicPartition, ErrorCode]
+    """Kafka's code for each partition."""
+    coordinator_epoch: int = -1
+    """That of the coordinator that answered, or of a later one; -1: it did not say."""
 
 
 class CoordinatorVerification:
@@ -60,41 +69,46 @@ class CoordinatorVerification:
             topic = self._topic_by_number(topic_number_of(queue_id))
             if topic is not None:
                 names[topic.name, partition_of(queue_id)] = queue_id
-        codes = await self.codes(
+        answer = await self.ask(
             transaction.transactional_id,
             Producer(producer_id, producer_epoch),
             list(names),
             adds=transaction.adds_queues,
         )
-        return {names[each]: _OUTCOMES.get(code, Outcome.STORAGE_BUSY) for each, code in codes.items()}
+        return {names[each]: _OUTCOMES.get(code, Outcome.STORAGE_BUSY) for each, code in answer.codes.items()}
 
-    async def codes(
+    async def ask(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition], *, adds: bool
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Kafka's code for each of these partitions; with `adds` they become part of the transaction."""
+    ) -> Verified:
+        """Whether the producer may write to these partitions; with `adds` they become part of the transaction."""
         unavailable = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not partitions:
-            return {}
+            return Verified({})
         topic = self._metadata.topic(STATE_TOPIC)
         if topic is None:
-            return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return Verified(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         node_id = self._routing.broker_of(topic.queue_id(coordinator_partition_of(transactional_id, topic.partitions)))
         if node_id < 0:
-            return unavailable
+            return Verified(unavailable)
         try:
             response = await ask(
-                self._calls, node_id, _request(transactional_id, producer, partitions, adds=adds), ADD_VERSION
+                self._calls,
+                node_id,
+                _request(transactional_id, producer, partitions, adds=adds),
+                ADD_VERSION,
+                AddPartitionsToTxnAnswer,
             )
         except MainstemError:
-            return unavailable
+            return Verified(unavailable)
         if response.error_code:
-            return dict.fromkeys(partitions, ErrorCode(response.error_code))
-        return unavailable | {
+            return Verified(dict.fromkeys(partitions, ErrorCode(response.error_code)))
+        found = {
             (topic.name, result.partition_index): ErrorCode(result.partition_error_code)
             for one in response.results_by_transaction
             for topic in one.topic_results
             for result in topic.results_by_partition
         }
+        return Verified(unavailable | found, response.coordinator_epoch)
 
 
 def _request(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from mainstem.broker.broker import BrokerTransactions
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
-from mainstem.broker.handlers.add_partitions_to_txn import asked_by_broker
+from mainstem.broker.handlers.add_partitions_to_txn import answer_of_coordinator
 from mainstem.broker.handlers.write_txn_markers import offsets_ended
 from mainstem.protocol import codec
 from mainstem.protocol.errors import ProtocolError
@@ -19,6 +19,9 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.broker_calls import ASK_BROKER, BrokerAnswer, BrokerQuestion
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Reply
+
+ASKED_FROM = 4
+"""The first version of AddPartitionsToTxn that brokers send."""
 
 ASK_SECONDS_MAX = 5.0
 """Longer than an append takes on a loaded node; who asks tries again."""
@@ -56,8 +59,8 @@ class NodeBrokerCalls:
                 request = codec.read(api.request, question.version, question.body)
             except ProtocolError as error:
                 raise NotServed(f"a request that makes no sense: {error}") from error
-            if isinstance(request, AddPartitionsToTxnRequest):
-                return codec.write(await asked_by_broker(transactions, request), question.version)
+            if isinstance(request, AddPartitionsToTxnRequest) and question.version >= ASKED_FROM:
+                return codec.write(await answer_of_coordinator(transactions, request), question.version)
             if isinstance(request, WriteTxnMarkersRequest):
                 return codec.write(await offsets_ended(groups, request), question.version)
             raise NotServed(f"API {api.name} is not served between nodes")

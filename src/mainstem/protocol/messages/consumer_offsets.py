@@ -46,6 +46,9 @@ OFFSET_WITH_TOPIC_ID_VERSION = 4
 _KEPT_UNTIL_TAG = 10_000
 """Far from those that Kafka may give out; its readers pass over tags they do not know."""
 
+_COORDINATOR_EPOCH_TAG = 10_000
+"""Versions that do not know it pass over it."""
+
 
 @message(versions="0-1")
 class OffsetCommitKey:
@@ -114,6 +117,8 @@ class PendingOffsetValue:
     metadata: str = wire(string)
     commit_timestamp: int = wire(int64)
     topic_id: UUID = wire(uuid)
+    coordinator_epoch: int = wire(int32, tag=_COORDINATOR_EPOCH_TAG, default=-1)
+    """That of the coordinator that knew the transaction to be open, or of a later one; -1: it did not say."""
 
 
 RecordKey = OffsetCommitKey | GroupMetadataKey | ModernKey | PendingOffsetKey | ShareKey | StreamsKey

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from mainstem.protocol.schema import array, boolean, int16, int32, int64, message, nested, string, wire
 
+_COORDINATOR_EPOCH_TAG = 10_000
+"""Between nodes. Far from those that Kafka may give out; versions that do not know it pass over it."""
+
 
 @nested
 class AddPartitionsToTxnTopic:
@@ -62,6 +65,17 @@ class AddPartitionsToTxnResponse:
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire(
         array(AddPartitionsToTxnTopicResult), "0-3", default=()
     )
+
+
+@message(versions="4-5", flexible="4+")
+class AddPartitionsToTxnAnswer:
+    """A coordinator's response to another node: Kafka's with a tag, which readers of Kafka's pass over."""
+
+    throttle_time_ms: int = wire(int32, default=0)
+    error_code: int = wire(int16, default=0)
+    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire(array(AddPartitionsToTxnResult), default=())
+    coordinator_epoch: int = wire(int32, tag=_COORDINATOR_EPOCH_TAG, default=-1, ignorable=True)
+    """If one transaction was asked for; -1: it does not say."""
 
 
 @message(api_key=25, versions="0-4", flexible="3+")

@@ -60,10 +60,10 @@ class OffsetEvents:
         return self._frame.finish(step)
 
     def commit_in_transaction(
-        self, ticket: Ticket, request: TxnOffsetCommitRequest, asked_at: int, now: Moment
+        self, ticket: Ticket, request: TxnOffsetCommitRequest, asked_at: int, coordinator_epoch: int, now: Moment
     ) -> Result:
-        """TxnOffsetCommit of a producer whose coordinator has said that its transaction is open, asked after
-        `asked_at` markers. Topics are given by name."""
+        """TxnOffsetCommit of a producer whose coordinator, of this epoch, has said that its transaction is open, asked
+        after `asked_at` markers. Topics are given by name."""
         step = self._frame.begin(now)
         group = self._state.any_group(request.group_id)
         code = self._state.pending.refusal(request.producer_id, request.producer_epoch, asked_at)
@@ -78,7 +78,7 @@ class OffsetEvents:
             code = self._frame.offset_room.refusal(known, request.group_id, known.new_in(request))
         if code is ErrorCode.NONE and isinstance(group, ConsumerGroup) and request.member_id in group.members:
             step.restart_session(group, request.member_id)
-        step.answer(ticket, pending_offsets.commit(step, code, request, self._frame.topic_id_of))
+        step.answer(ticket, pending_offsets.commit(step, code, request, coordinator_epoch, self._frame.topic_id_of))
         return self._frame.finish(step)
 
     def end_transaction(

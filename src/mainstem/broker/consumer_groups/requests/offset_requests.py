@@ -98,13 +98,14 @@ class OffsetRequests:
         return None if machine is None else MarkersSeen(machine, machine.state.pending.markers)
 
     async def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, seen: MarkersSeen | None
+        self, request: TxnOffsetCommitRequest, seen: MarkersSeen | None, coordinator_epoch: int
     ) -> TxnOffsetCommitResponse:
-        """The caller has checked, since `seen` was taken, that the transaction is open."""
+        """The caller has checked, since `seen` was taken, that the transaction is open. `coordinator_epoch`: of whoever
+        said so."""
 
         def event(machine: ConsumerGroupMachine, ticket: Ticket, now: Moment) -> Result:
             asked_at = seen.markers if seen is not None and seen.machine is machine else -1
-            return machine.offsets.commit_in_transaction(ticket, request, asked_at, now)
+            return machine.offsets.commit_in_transaction(ticket, request, asked_at, coordinator_epoch, now)
 
         return await self._submission.answer(
             request.group_id, event, lambda code: refused_in_transaction(request, code), nameless=True
