@@ -117,6 +117,10 @@ class FeatureLevel(enum.IntEnum):
     RETURNING = 16
     """Slots that return to a write group which has records of their queues from before."""
 
+    HOSTING = 17
+    """Slots that move to a write group on other nodes: these are guests of the write groups in which the slots'
+    queues have records, learners that get no vote."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

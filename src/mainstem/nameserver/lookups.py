@@ -250,6 +250,11 @@ class MetadataLookups:
         """The slots that move between write groups, and those that have."""
         return self._state.moving_slots
 
+    def guests(self) -> Mapping[int, frozenset[int]]:
+        """Per write group the nodes that follow it without a replica of their own, for the sake of queues that have
+        records in it (`MovingSlots.guests`)."""
+        return self._state.moving_slots.guests(self.slots(), self._state.placements)
+
     def next_node_id(self) -> int:
         """An id that no node has or had, as far as removed nodes are remembered."""
         table = self._state.node_table

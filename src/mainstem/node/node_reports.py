@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from mainstem.model import OWN_LEVELS
 from mainstem.nameserver.state.plans.drain_plan import GroupStanding
@@ -53,6 +53,8 @@ class NodeReports:
         """The loads of all nodes, which the metadata leader knows."""
         self.moves: Callable[[], list[ToldMove]] = list
         """The moves that this node remembers to have begun."""
+        self.guests: Callable[[], Mapping[int, Collection[int]]] = dict
+        """As `nameserver.lookups.guests`."""
 
     def register(self, handlers: Handlers) -> None:
         async def report(call: RpcCall[Nothing]) -> Reply[NodeReport]:
@@ -113,7 +115,7 @@ class NodeReports:
 
     async def standings(self, node_ids: list[int]) -> dict[int, GroupStanding]:
         """The members of the write groups whose leaders are among these nodes and answer."""
-        return standings_of(led_groups((await self.of(node_ids)).values()))
+        return standings_of(led_groups((await self.of(node_ids)).values()), self.guests())
 
     async def _report(self, node_id: int) -> NodeReport | None:
         if node_id == self._node_id or self._calls is None:
@@ -167,11 +169,12 @@ def led_groups(reports: Iterable[NodeReport | None]) -> dict[int, LedWriteGroup]
     return led
 
 
-def standings_of(led: Mapping[int, LedWriteGroup]) -> dict[int, GroupStanding]:
+def standings_of(led: Mapping[int, LedWriteGroup], guests: Mapping[int, Collection[int]]) -> dict[int, GroupStanding]:
+    """`guests`: per write group the nodes that learn and get no vote; no move of a replica has to do with them."""
     return {
         number: GroupStanding(
             voters=frozenset(it.node for it in group.members if it.voter),
-            members=frozenset(it.node for it in group.members),
+            members=frozenset(it.node for it in group.members if it.voter or it.node not in guests.get(number, ())),
             active=frozenset(it.node for it in group.members if it.active),
         )
         for number, group in led.items()

@@ -143,6 +143,7 @@ async def _opened(setup: RolesSetup) -> Roles:
         nameserver.others.calls if nameserver.others is not None else None,
         config.store_told,
     )
+    reports.guests = nameserver.lookups.guests
     reports.register(setup.ports.handlers)
     if config.has_role(NodeRole.BROKER):
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)

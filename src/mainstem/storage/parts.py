@@ -366,7 +366,7 @@ class StorageParts:
     def _keep_up(self) -> None:
         """Make the parts that work on their own: retention, pruning, the watch over both disks."""
         setup, groups, state, journal = self.setup, self.groups, self.state, self.journal
-        liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone)
+        liveness = QueueLiveness(state.table, setup.was_deleted, self.placement, self._is_gone, self._is_here)
         place = None
         if setup.remote_store is not None and not setup.shared:
             place = RemotePlace(setup.remote_store, setup.remote_url, setup.remote_folder, setup.remote_config)
@@ -638,6 +638,10 @@ class StorageParts:
     def has_alone(self, group: int) -> bool:
         """Whether no other node has a replica of a write group."""
         return self.replication.has_alone(group)
+
+    def _is_here(self, group: int) -> bool:
+        """Whether this node has a part in a write group, or something of it yet."""
+        return self.replication.has_part(self.groups[group]) or self.groups[group].last_index > 0
 
     def _is_gone(self, group: int) -> bool:
         """Whether the replica of a write group left this node and has not come back."""

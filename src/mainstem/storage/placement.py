@@ -14,7 +14,7 @@ A queue's batches stay where they are when it moves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -96,6 +96,8 @@ class Placement:
         assert len(self._only) <= groups, "write groups stay"
         self._of_metadata, self._numbers, self._others = all_slots(slots), numbers, others
         self._table_of_metadata = numpy.array(self._of_metadata, numpy.int64)
+        settled = sorted(slot for slot in numbers if slot < len(slots) and not others.get(slot))
+        self._settled = numpy.array(settled, numpy.int64)
         self._classes = {}
         for first in range(0, len(slots), SLOTS):
             for group in set(slots[first : first + SLOTS]):
@@ -165,6 +167,10 @@ class Placement:
         """The classes of which a write group has slots: its own, and those of which slots have moved to it."""
         return self._classes.get(group, ())
 
+    def moves_known(self, slot: int) -> int:
+        """How often a slot has moved, as the metadata says."""
+        return self._numbers.get(slot, 0)
+
     @property
     def groups(self) -> int:
         return len(self._only)
@@ -216,6 +222,15 @@ class Placement:
         """Whether the slot of a queue has moved with its queues, be it known from the metadata or from a log."""
         slot = slot_of(queue_id)
         return slot in self._placed or slot in self._numbers
+
+    def gone_elsewhere(self, queue_ids: QueueIds, is_here: Callable[[int], bool]) -> numpy.typing.NDArray[numpy.bool_]:
+        """Which of these queues have moved to a write group that this node has no replica of (`is_here`), and have
+        nothing left in any other, as the metadata says: nobody asks this node for them any more."""
+        homes = self._table_of_metadata[self._settled]
+        away = [group for group in numpy.unique(homes).tolist() if not is_here(group)]
+        if not away:
+            return numpy.zeros(len(queue_ids), numpy.bool_)
+        return numpy.isin(slots_of(queue_ids), self._settled[numpy.isin(homes, away)])
 
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group in which each queue is, by the logs, in their order."""

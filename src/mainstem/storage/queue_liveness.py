@@ -36,16 +36,19 @@ class QueueLiveness:
         was_deleted: Callable[[int], bool],
         placement: Placement | None = None,
         has_left: Callable[[int], bool] = lambda group: False,
+        is_here: Callable[[int], bool] = lambda group: True,
     ) -> None:
-        """`has_left`: whether a write group had a replica here that is known to have left."""
+        """`has_left`: whether a write group had a replica here that is known to have left; `is_here`: whether this node
+        has a part in a write group."""
         self._table = table
         self._was_deleted = was_deleted
         self._placement = placement
         self._has_left = has_left
+        self._is_here = is_here
 
     def log_starts(self, queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.int64]:
-        """Per queue id its log start; `GONE` for queues of deleted topics and of write groups that left, 0 for unknown
-        queues."""
+        """Per queue id its log start; `GONE` for queues of deleted topics, of write groups that left, and for those
+        that have moved to other nodes with all they had; 0 for unknown queues."""
         starts = self._table.column(queue_ids, LOG_START, UNKNOWN)
         unknown = numpy.flatnonzero(starts == UNKNOWN)
         if len(unknown):
@@ -56,6 +59,8 @@ class QueueLiveness:
         left = [group for group in range(placement.groups) if self._has_left(group)] if placement is not None else []
         if placement is not None and left:
             starts[numpy.isin(placement.groups_of(queue_ids), left)] = GONE
+        if placement is not None:
+            starts[placement.gone_elsewhere(queue_ids, self._is_here)] = GONE
         return starts
 
     async def margins(self, rows: Rows) -> numpy.typing.NDArray[numpy.int64]:

@@ -167,8 +167,8 @@ def test_wishes_that_cannot_be_are_refused() -> None:
         state.check(MoveSlot(SLOT, 0, 2))
     with pytest.raises(FeatureLevelTooLow):
         cluster(level=FeatureLevel.CONFIGURED).check(MoveSlot(SLOT, 0, 1))
-    apart = cluster(apart=True)
-    with pytest.raises(InvalidPlacement, match="their replicas on the same nodes"):
+    apart = cluster(level=FeatureLevel.RETURNING, apart=True)
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.HOSTING.value}"):
         apart.check(MoveSlot(SLOT, 1, 1))
     state.apply(wished(state))
     with pytest.raises(InvalidPlacement, match="on its way"):
@@ -228,3 +228,29 @@ def test_what_would_tear_a_history_apart_is_refused_until_it_has_ended() -> None
     state.apply(SettleSlot(slot, 1))
     for change in changes:
         state.check(change)
+
+
+def test_nodes_of_the_next_write_group_are_guests_of_those_that_have_records() -> None:
+    state = cluster(level=FeatureLevel.HOSTING, apart=True)
+
+    def guests() -> dict[int, set[int]]:
+        return {group: set(nodes) for group, nodes in state.moving_slots.guests(slots(state), state.placements).items()}
+
+    slot = next(slot for slot in range(SLOT, 4096) if slots(state)[slot] == 0)
+    wish = MoveSlot(slot, 1, 1)
+    state.check(wish)
+    state.apply(wish)
+    assert guests() == {0: {2}}
+    state.apply(SlotMoved(slot, 1, 1, [0]))
+    assert guests() == {0: {2}}, "node 2 keeps what the queues had before"
+    state.apply(RegisterNode(3, "host", 9092))
+    state.apply(MoveReplica(2, 1, 3))
+    with pytest.raises(InvalidPlacement, match="in write group 0, which has no replica on nodes 3"):
+        state.check(MoveSlot(slot, 2, 2))
+    state.check(MoveSlot(slot, 0, 2))
+    state.apply(MoveSlot(slot, 0, 2))
+    assert guests() == {0: {2}, 1: {1}}
+    state.apply(SlotMoved(slot, 0, 2, [0, 1]))
+    assert guests() == {1: {1}}
+    state.apply(SettleSlot(slot, 2))
+    assert not guests()

@@ -499,6 +499,10 @@ class Run:
         """Whether a node has made a file anew: records that it had compacted may be there again."""
         return any(storage.repair.mended_runs for node in self.cluster.nodes.values() for storage in node.opened)
 
+    def _has_all_of(self, node: SimulatedNode) -> Callable[[int], bool]:
+        """Tells whether a node has all that there is of a queue: by default of each."""
+        return lambda queue_id: True
+
     async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
         """The content of the indexes of a node's files, in the order that readers go by: no batch twice, and no hole
         behind a queue's log start (F), up to its end at block `split` of each write group if all that is split. Runs go
@@ -506,6 +510,7 @@ class Run:
         this node, where nobody reads it then."""
         storage, history = node.storage, self.cluster.history
         ends: dict[int, int] = {}
+        has_all_of = self._has_all_of(node)
 
         async def extents() -> None:
             await storage.manifest.settled()  # what is decided may not be written yet
@@ -531,7 +536,12 @@ class Run:
                     # the write group that the queue was in before may be split later
                     arrived = split is None and queue.arrives_at(base)
                     require(
-                        base <= max(before, start) or queue.deleted or taken or compacted is not None or arrived,
+                        base <= max(before, start)
+                        or queue.deleted
+                        or taken
+                        or compacted is not None
+                        or arrived
+                        or not has_all_of(queue_id),
                         f"{what}: a hole in the split history, the log starts at {start}",
                         "F",
                     )

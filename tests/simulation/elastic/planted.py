@@ -23,12 +23,14 @@ def _learner_counts_as_a_copy() -> tuple[type, str, Any]:
     """An old replica goes as soon as the new one learns: whether it has a vote is not looked at."""
     take = MembershipSteps._next
 
-    def hasty(steps: MembershipSteps, group: WriteGroup, wanted: frozenset[int]) -> MembershipChange | None:
+    def hasty(
+        steps: MembershipSteps, group: WriteGroup, wanted: frozenset[int], guests: frozenset[int]
+    ) -> MembershipChange | None:
         voters, learners = group.consensus.voters, group.consensus.learners
         if wanted <= voters | learners:
             for node_id in sorted(voters - wanted, key=lambda one: (one == steps._node_id, one)):
                 return MembershipChange(ChangeKind.REMOVE, node_id)
-        return take(steps, group, wanted)
+        return take(steps, group, wanted, guests)
 
     return MembershipSteps, "_next", hasty
 

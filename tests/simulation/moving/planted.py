@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
+from tests.simulation.cluster.planted import Plant
+
+from mainstem.nameserver.state.moving_slots import MovingSlots
+from mainstem.storage.cluster.slot_mover import SlotMover
 from mainstem.storage.role import Storage
 
 
@@ -64,3 +69,31 @@ CLUSTER_PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
 }
+
+
+def _guests_leave_early() -> tuple[type, str, Any]:
+    """A guest removes what queues had before, once they are in their next write group."""
+    guests = MovingSlots.guests
+
+    def of_wishes(
+        moving: MovingSlots, slots: Sequence[int], placements: Mapping[int, Sequence[int]]
+    ) -> Mapping[int, frozenset[int]]:
+        others, moving.others = moving.others, {}
+        try:
+            return guests(moving, slots, placements)
+        finally:
+            moving.others = others
+
+    return MovingSlots, "guests", of_wishes
+
+
+def _guests_not_awaited() -> tuple[type, str, Any]:
+    """A slot is fenced whatever the nodes of its next write group have of the one before."""
+    return SlotMover, "_lacking", lambda mover, before, to: ""
+
+
+APART_PLANTS: Mapping[str, Plant] = {
+    "guests-leave-early": _guests_leave_early,
+    "guests-not-awaited": _guests_not_awaited,
+}
+"""Where write groups are on other nodes, by `cluster.planted`."""

@@ -79,6 +79,9 @@ class World:
     def __init__(self, group: Group, *wanted: int) -> None:
         self.group = group
         self.dead: set[int] = set()
+        self.guests: frozenset[int] = frozenset()
+        self.has_later: set[int] = set()
+        self.is_ahead = False
         self.taken: list[tuple[int, Collection[int]]] = []
         self.looked: list[tuple[int, Collection[int]]] = []
         groups: Any = [group]
@@ -90,6 +93,9 @@ class World:
             self._take_part,
             self._look,
             Clock(),
+            guests=lambda: {0: self.guests},
+            has_later=lambda number, node_id: node_id in self.has_later,
+            is_ahead=lambda number: self.is_ahead,
         )
 
     async def _take_part(self, number: int, placed: Collection[int]) -> None:
@@ -170,3 +176,37 @@ def test_a_node_takes_part_in_what_comes_to_it(wanted: tuple[int, ...], taken: i
     world = World(group, *wanted)
     world.rounds()
     assert len(world.taken) == taken
+
+
+def test_a_guest_learns_and_gets_no_vote() -> None:
+    group = Group(1, 2)
+    world = World(group, 1, 2)
+    world.guests = frozenset({2, 3})
+    world.has_later = {3}
+    world.rounds(3)
+    assert not group.made, "its disks have what comes behind some of this log"
+    world.has_later = set()
+    world.rounds(3)
+    assert group.membership == Membership.of([1, 2], [3])
+    world.guests = frozenset()
+    world.is_ahead = True
+    world.rounds(2)
+    assert group.made == [(ADD, 3)], "the log knows of a move that the metadata here does not"
+    world.is_ahead = False
+    world.rounds(2)
+    assert group.made == [(ADD, 3), (REMOVE, 3)]
+
+
+def test_a_guest_begins_a_replica_and_removes_it_when_it_is_none_any_more() -> None:
+    group = Group(2, 3)
+    group.serving, group.core = False, None
+    world = World(group, 2, 3)
+    world.guests = frozenset({1})
+    world.rounds()
+    assert world.taken == [(0, {2, 3})]
+    group.core = object()
+    world.rounds()
+    assert not world.looked
+    world.guests = frozenset()
+    world.rounds()
+    assert world.looked == [(0, {2, 3})]

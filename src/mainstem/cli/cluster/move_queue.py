@@ -33,8 +33,8 @@ def command(
     """Move a queue to another write group, while clients produce to it and consume it.
 
     Its slot moves, with all queues that hash to it: mostly it is the only one. Producers are refused for the moment of
-    the move, and send again. Readers go on with what the queue had before, which stays where it is. Both write groups
-    must have their replicas on the same nodes; queues of internal and of compacted topics do not move. A move waits
+    the move, and send again. Readers go on with what the queue had before, which nodes that lack it copy first, with
+    all that its write group has. Queues of internal and of compacted topics do not move. A move waits
     until no transaction is open in the queue; `cluster status` shows what it waits for. As long as it waits, it can be
     taken back.
     """

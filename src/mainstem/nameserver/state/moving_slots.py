@@ -6,7 +6,8 @@ A wish (`MoveSlot`) stands until the leaders of both write groups have moved the
 move. The number of a move that was taken back is used again: no log has it.
 
 Until retention has removed what the queues had in other write groups (`SettleSlot`), the replicas of all these stay on
-their node: what leads a queue has to reach all that it has.
+their node: what leads a queue has to reach all that it has. Nodes of its write group that have no replica of another
+one with its records are guests of that one (`guests`): learners, from the wish on.
 """
 
 from __future__ import annotations
@@ -76,12 +77,14 @@ class MovingSlots:
                 f"replication factor of {factors[slot // SLOTS]} may have queues in slot {slot}: it moves to write "
                 "groups with as many, or more"
             )
-        if sorted(placements[before]) != sorted(placements[group]):
-            raise InvalidPlacement(
-                "queues move only between write groups that have their replicas on the same nodes; write group "
-                f"{before} is on nodes {_numbers(placements[before])}, write group {group} on nodes "
-                f"{_numbers(placements[group])}"
-            )
+        for other in self.others.get(slot, ()):
+            lacking = set(placements[group]) - set(placements[other])
+            if other != before and lacking:
+                raise InvalidPlacement(
+                    f"queues of slot {slot} have records from before in write group {other}, which has no replica on "
+                    f"nodes {_numbers(sorted(lacking))}, where write group {group} has some: they move there once "
+                    f"retention has removed these records"
+                )
         if has_remote_store:
             raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
         for topic in topics:
@@ -129,6 +132,18 @@ class MovingSlots:
                     f"write group {group}: its replica stays where it is while queues of slot {slot} have records in "
                     f"several write groups ({groups}), until retention has removed them from all but one"
                 )
+
+    def guests(self, slots: Sequence[int], placements: Mapping[int, Sequence[int]]) -> Mapping[int, frozenset[int]]:
+        """Per write group the nodes that follow it though they have no replica of it: they have one of a write group
+        to which queues with records in the first one have come, or are about to."""
+        found: dict[int, frozenset[int]] = {}
+        for slot in self.wishes.keys() | self.others.keys():
+            home, wish = slots[slot], self.wishes.get(slot)
+            reading = {*placements.get(home, ()), *(placements.get(wish.group, ()) if wish is not None else ())}
+            for group in {home, *self.others.get(slot, ())}:
+                if lacking := reading - set(placements.get(group, ())):
+                    found[group] = found.get(group, frozenset()) | lacking
+        return found
 
     def check_configs(self, before: Topic, after: Topic) -> None:
         """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups."""

@@ -277,6 +277,8 @@ class MetadataState:
                     self._check_level(FeatureLevel.CHAINED)
                 if command.group in self.moving_slots.others.get(command.slot, ()):
                     self._check_level(FeatureLevel.RETURNING)
+                if not self._keeps_nodes(command):
+                    self._check_level(FeatureLevel.HOSTING)
                 self.moving_slots.check_wish(
                     command,
                     self._slots,
@@ -352,6 +354,13 @@ class MetadataState:
             raise TooManyTokens(f"the cluster keeps {TOKENS_MAX} delegation tokens, and takes no more")
         if self.token_table.owned_by(command.owner) >= TOKENS_OF_OWNER_MAX:
             raise TooManyTokens(f"the owner has {TOKENS_OF_OWNER_MAX} delegation tokens, and gets no more")
+
+    def _keeps_nodes(self, command: MoveSlot) -> bool:
+        """Whether a slot moves between write groups on the same nodes, as far as there are such write groups."""
+        placements = self.placements
+        if not 0 <= command.slot < len(self._slots) or command.group not in placements:
+            return True  # refused for another reason
+        return set(placements[self._slots[command.slot]]) == set(placements[command.group])
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:

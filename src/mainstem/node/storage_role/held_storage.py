@@ -165,6 +165,9 @@ class HeldStorage:
             storage.departures.look,
             setup.ports.clock,
             storage.replication.founds,
+            nameserver.lookups.guests,
+            storage.mover.has_later,
+            storage.mover.is_ahead,
         )
         setup.stack.push_async_callback(balance.hand_over)
         setup.background.begin(balance.run, "leader balance")
@@ -325,7 +328,10 @@ def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
     async def begins(slot: int, wish: Wish) -> None:
         await operations.slot_move_begins(slot, wish.group, wish.number)
 
-    return MetadataOfMoves(wishes, lambda: lookups.moving_slots.others, moved, settled, begins)
+    return MetadataOfMoves(
+        wishes, lambda: lookups.moving_slots.others, moved, settled, begins,
+        lookups.placements if nameserver.others is not None else dict,
+    )  # fmt: skip
 
 
 def look_after(care: QueueCare, event: Event) -> None:

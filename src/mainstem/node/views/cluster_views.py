@@ -99,6 +99,7 @@ class LocalClusterViews:
         nodes = self._nameserver.lookups.nodes()
         reports = await self._reports.of([node.node_id for node in nodes])
         led = led_groups(reports.values())
+        standings = standings_of(led, self._nameserver.lookups.guests())
         loads = loads_among(reports.values())
         slots = Counter(self._nameserver.lookups.slots())
         return ClusterView(
@@ -112,11 +113,11 @@ class LocalClusterViews:
             store_disk=own_disk(
                 self._own_store_dir, self._storage.queue_store.stored.file_bytes() if self._storage is not None else 0
             ),
-            drains=self._drains(standings_of(led)),
-            lost_nodes=self._lost_nodes(standings_of(led)),
+            drains=self._drains(standings),
+            lost_nodes=self._lost_nodes(standings),
             moves=[
                 MoveView(group=it.group, old=it.old, new=it.new)
-                for it in moves_under_way(self._nameserver.lookups.placements(), standings_of(led))
+                for it in moves_under_way(self._nameserver.lookups.placements(), standings)
             ],
             slot_moves=self._slot_moves(),
             topics=topics,
@@ -282,7 +283,8 @@ class LocalClusterViews:
         lookups = self._nameserver.lookups
         for attempt in range(looks_max):
             reports = await self._reports.of([node.node_id for node in lookups.nodes()])
-            told, standings = loads_among(reports.values()), standings_of(led_groups(reports.values()))
+            told = loads_among(reports.values())
+            standings = standings_of(led_groups(reports.values()), lookups.guests())
             placements, takers = dict(lookups.placements()), self._draining.takers()
             lately = moves_among(reports.values())
             loads = loads_of(

@@ -1,10 +1,13 @@
-"""Moves slots between write groups whose replicas are on the same nodes, as the metadata wishes.
+"""Moves slots between write groups, as the metadata wishes.
+
+Each node of the next write group needs all that the one before has of the slot's queues. If a node has no replica of
+that, it becomes a guest of it first (`membership_steps`), from the wish until retention has removed those records.
 
 One move, top to bottom. Each step is known to be done by what the logs have applied, so whoever leads next goes on
 where the last leader ended:
 
-    begin     by the leader of the write group before, once nothing stands in the way: the metadata notes that the move
-              is not taken back any more
+    begin     by the leader of the write group before, once the guests have caught up and nothing stands in the way:
+              the metadata notes that the move is not taken back any more
     fence     by the same: batches for the slot are refused; no transaction is open; `SlotFenced` goes behind all that
               was appended
     term      by the leader of the new write group, once the fence is applied on its node: its term is no lower than
@@ -13,7 +16,7 @@ where the last leader ended:
               before has them; from there on it takes batches
     report    by the same: the metadata's slots follow, for other nodes
 
-No call between nodes is needed. Replicas apply an arrival behind the fence (`state/slot_moves.py`).
+No call between nodes is needed for that. Replicas apply an arrival behind the fence (`state/slot_moves.py`).
 """
 
 from __future__ import annotations
@@ -50,6 +53,9 @@ ENTRIES_MAX = 500
 
 PRODUCERS_BYTES_MAX = 256 * 1024
 """Of one command."""
+
+GUEST_LAG_BLOCKS_MAX = 64
+"""Blocks that a guest may lack when a slot is fenced: sent within a moment, in which the slot takes no batches."""
 
 AGAIN_SECONDS = 0.02
 """Until the next step of a move that goes on: about an election of a write group that this node has alone."""
@@ -88,6 +94,8 @@ class MetadataOfMoves(NamedTuple):
     """All records of a slot's queues are in its write group. May raise a `MainstemError`."""
     begins: Callable[[int, Wish], Awaitable[None]] = _nothing
     """A slot is about to be fenced. Raises a `MainstemError` where the wish is taken back."""
+    placements: Callable[[], Mapping[int, Sequence[int]]] = dict
+    """The nodes of each write group's replicas; empty: each is where its members are."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -182,6 +190,8 @@ class SlotMover:
         if not self.is_late_enough(fence):
             self._groups[fence.to].lead_anew(self._groups[fence.before].term, self._clock.now_ms())
             return ""
+        if not self.is_followed(fence):
+            return f"a replica of write group {fence.to} leaves a node that has no part in write group {fence.before}"
         if not self._moves.has_reached(self._needs_of(fence)):
             return "this node catches up with the write groups in which the slot was before"
         if await self.arrive(slot, fence):
@@ -195,9 +205,8 @@ class SlotMover:
         before = self._placement.slots[slot]
         if not self._groups[before].serving:
             return f"the node that leads write group {before} begins"
-        members = [self._groups[number].consensus.committed_membership for number in (before, wish.group)]
-        if members[0] != members[1] or members[0].learners:
-            return f"write groups {before} and {wish.group} do not have their replicas on the same nodes now"
+        if waits := self._lacking(before, wish.group):
+            return waits
         if obstacle := await self._obstacle(slot):
             return obstacle
         if not wish.begun:
@@ -209,6 +218,24 @@ class SlotMover:
             return obstacle
         finally:
             self._moves.close(slot, shut=False)
+
+    def _lacking(self, before: int, to: int) -> str:
+        """Which nodes of a write group do not follow the one before yet, which this node leads; empty: all do."""
+        source, target = self._groups[before].consensus, self._groups[to].consensus
+        placements, members = self.metadata.placements(), source.committed_membership
+        learners = members.learners & source.learners  # but for those that are about to go
+        nodes = set(placements.get(to, ()))
+        settled = members.voters == frozenset(placements.get(before, members.voters))
+        if target.core is not None:
+            nodes |= target.committed_membership.members
+            settled = settled and target.committed_membership.voters == frozenset(placements.get(to, nodes))
+        if not nodes or not settled:
+            return f"replicas of write group {before} or {to} are on their way to other nodes"
+        last = self._groups[before].last_index
+        follow = {it.node_id for it in source.peers() if it.active and it.match_index + GUEST_LAG_BLOCKS_MAX >= last}
+        if lacking := nodes - members.voters - (learners & follow):
+            return f"node {min(lacking)} copies what write group {before} has"
+        return ""
 
     async def _obstacle(self, slot: int) -> str:
         """Why the queues of a slot cannot move now; empty: they can."""
@@ -239,6 +266,11 @@ class SlotMover:
             return f"{MOVED_QUEUES_MAX} queues have records in several write groups, and no more can"
         return ""
 
+    def is_followed(self, fence: Fence) -> bool:
+        """Whether all members of the new write group are members of the one before, by the replicas here."""
+        before, to = (self._groups[number].consensus.committed_membership for number in (fence.before, fence.to))
+        return to.members <= before.members
+
     def is_late_enough(self, fence: Fence) -> bool:
         """Whether the leader epochs of the new write group are no lower than those that clients have seen."""
         return self._groups[fence.to].term >= self._groups[fence.before].term
@@ -253,6 +285,24 @@ class SlotMover:
             group, before = self._groups[arrival.group], self._groups[arrival.before]
             if group.serving and group.term < before.term:
                 group.lead_anew(before.term, self._clock.now_ms())
+
+    def has_later(self, number: int, node_id: int) -> bool:
+        """Whether a node may have batches of queues that come behind some of a write group's log here: these queues
+        have gone on in another one, of which the node has a replica. It must not be given what comes before."""
+        first, placements = self._groups[number].blocks.first_index(), self.metadata.placements()
+        for slot, fences in self._moves.left.get(number, {}).items():
+            if fences[-1].index < first:
+                continue
+            others = self.metadata.unsettled().get(slot, ())
+            if any(node_id in placements.get(it, ()) for it in (self._placement.slots[slot], fences[-1].to, *others)):
+                return True
+        return False
+
+    def is_ahead(self, number: int) -> bool:
+        """Whether a write group's log has a fence of which the metadata here does not say that the slot has moved: what
+        that says of guests may be older than the wish."""
+        fences = self._moves.left.get(number, {}).items()
+        return any(of_slot[-1].number > self._placement.moves_known(slot) for slot, of_slot in fences)
 
     # --- arrive ---------------------------------------------------------------------------------------------
 
@@ -351,7 +401,8 @@ class SlotMover:
         arrival = self._moves.arrivals.get(slot)
         if arrival is None or arrival.group != self._placement.slots[slot] or not self._groups[arrival.group].serving:
             return False  # or its logs lag behind the metadata
-        if len(self._groups[arrival.group].consensus.voters) == 1:
+        concerned = [arrival.group, *(group for group, left in self._moves.left.items() if slot in left)]
+        if all(len(self._groups[group].consensus.committed_membership.members) <= 1 for group in concerned):
             return True
         fences = ((group, left[slot][-1]) for group, left in self._moves.left.items() if slot in left)
         return all(
