@@ -112,7 +112,7 @@ def test_a_write_group_tells_its_load_its_replicas_and_its_leader() -> None:
         "It takes in 14.2 MB/s and gives out 2.3 kB/s, in 812 requests/s.",
         "The replica on node 1 (alive, in rack a): leads it.",
         "The replica on node 2 (alive, in rack b): is 3 blocks behind.",
-        "The replica on node 3 (suspected, in rack b): copies it and has no vote yet, is 9 blocks behind, is silent.",
+        "The replica on node 3 (suspected, in rack b): learns it and has no vote, is 9 blocks behind, is silent.",
         "Its replicas are in 2 of 2 racks: a, b.",
         "Node 1 leads it, as it is to: placement names it first.",
         "A rebalance would change nothing here.",

@@ -8,9 +8,10 @@ import numpy
 import pytest
 
 from mainstem.kernel import LOG_START, QueueTable
-from mainstem.model import queue_id_of
+from mainstem.model import SLOTS, queue_id_of, slot_of
 from mainstem.storage.extents.extent_format import EXTENT_ROW
-from mainstem.storage.queue_liveness import ROWS_PER_TURN, QueueLiveness
+from mainstem.storage.placement import Placement
+from mainstem.storage.queue_liveness import GONE, ROWS_PER_TURN, QueueLiveness
 
 
 @pytest.mark.parametrize("count", [0, 1, ROWS_PER_TURN, 2 * ROWS_PER_TURN + 5])
@@ -45,3 +46,25 @@ def test_margins_are_those_of_each_extent_and_leave_the_loop_its_turns(count: in
         expected.append(-1 if place % 100 == 99 or place % 71 < start else place % 71 - start)
     assert asyncio.run(story()) == expected
     assert turns >= count // ROWS_PER_TURN - (count % ROWS_PER_TURN == 0)
+
+
+def test_queues_that_went_to_other_nodes_are_gone_once_nothing_of_them_is_anywhere_else() -> None:
+    here, away, queue, still = 0, 1, queue_id_of(1, 0), queue_id_of(1, 1)
+    table = QueueTable()
+    table.create(1, 0, 2)
+    slots = [here] * SLOTS
+    slots[slot_of(queue)] = away
+    placement = Placement(slots)
+    parts = {here}
+    liveness = QueueLiveness(table, lambda number: False, placement, is_here=lambda group: group in parts)
+
+    def starts() -> list[int]:
+        found: list[int] = liveness.log_starts(numpy.array([queue, still], numpy.uint64)).tolist()
+        return found
+
+    placement.grow(slots, 2, {slot_of(queue): 1}, {slot_of(queue): [here]})
+    assert starts() == [0, 0], "the nodes that it went to may need what is here"
+    placement.grow(slots, 2, {slot_of(queue): 1})
+    assert starts() == [GONE, 0]
+    parts.add(away)
+    assert starts() == [0, 0]

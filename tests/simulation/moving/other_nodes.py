@@ -16,7 +16,6 @@ from tests.simulation.moving.clusters import MovingCluster, MovingClusterRun, Mo
 from tests.simulation.oracle import seed_failed
 from tests.simulation.whole.cluster import WholeSettings
 
-
 COPIES = 3
 
 

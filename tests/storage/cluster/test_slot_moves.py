@@ -181,6 +181,33 @@ def test_no_batch_is_taken_behind_the_fence_and_reads_go_on(tmp_path: Path) -> N
     moving(tmp_path, story)
 
 
+def test_a_move_waits_for_nodes_that_lack_what_the_write_group_before_has(tmp_path: Path) -> None:
+    async def story(node: SmallNode, moves: Moves) -> None:
+        await node.fill(2)
+        mover, (me,) = node.storage.mover, node.storage.groups[HOME].consensus.voters
+        placed: dict[int, Sequence[int]] = {HOME: [me], AWAY: [me, me + 7], FAR: [me]}
+        mover.metadata = mover.metadata._replace(placements=lambda: placed)
+        moves.wish(AWAY)
+        await mover.look()
+        assert "are on their way to other nodes" in mover.standing[SLOT], "its replica is to come"
+        placed[AWAY], placed[FAR] = [me], [me + 7]
+        moves.wish(FAR)
+        await mover.look()
+        assert "are on their way" in mover.standing[SLOT]
+        assert not node.storage.state.moves.fences
+        moves.wish(AWAY)
+        while moves.wishes:
+            assert not mover.is_ahead(HOME) or SLOT in moves.wishes
+            await asyncio.sleep(0.01)
+        assert not mover.is_ahead(HOME)
+        assert not mover.has_later(HOME, me + 7)
+        placed[AWAY] = [me, me + 7]
+        assert mover.has_later(HOME, me + 7), "it may have batches that come behind those that this log has"
+        assert not mover.has_later(AWAY, me + 7)
+
+    moving(tmp_path, story)
+
+
 def test_a_slot_is_fenced_only_once_it_is_noted_that_it_moves(tmp_path: Path) -> None:
     async def story(node: SmallNode, moves: Moves) -> None:
         moves.notes_begins = True

@@ -274,7 +274,7 @@ def _replica(known: ExplainedCluster, group: WriteGroupView, replica: ReplicaVie
     elif node is not None and group.group in node.not_back:
         parts.append(f"has no vote until it has back what it forgot ({node.forgot})")
     elif not replica.voter:
-        parts.append("copies it and has no vote yet")
+        parts.append("learns it and has no vote")
     if replica.lag_blocks < 0:
         parts.append("no leader tells how far it is")
     elif replica.lag_blocks:

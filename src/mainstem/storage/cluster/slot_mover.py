@@ -213,7 +213,8 @@ class SlotMover:
             await self.metadata.begins(slot, wish)
         self._moves.close(slot, shut=True)
         try:
-            if not (obstacle := await self._obstacle(slot)):
+            obstacle = await self._obstacle(slot)
+            if not (obstacle := obstacle or self._lacking(before, wish.group)):  # another node may have led meanwhile
                 await self._log(before, [control.SlotFenced(slot, wish.group, wish.number)])
             return obstacle
         finally:

@@ -1,0 +1,36 @@
+"""Queues move between write groups with replicas on three of four or five nodes, under random faults: all invariants of
+whole nodes hold, every move comes to its end (S), and each node of a write group has all that its queues have, from
+before their moves, too (A, B, F). Checks find each planted bug by what it breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.simulation.cluster.planted import planted
+from tests.simulation.find import more_at_length, seed_that_finds
+from tests.simulation.moving.other_nodes import play
+from tests.simulation.moving.planted import APART_PLANTS
+
+SEEDS = range(1, 17)
+
+
+@pytest.mark.parametrize("seed", more_at_length(SEEDS))
+def test_the_invariants_hold_while_queues_move_to_other_nodes(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path)
+    assert outcomes.moves["moved"] >= outcomes.moves["asked"]
+
+
+@pytest.mark.long  # several runs
+@pytest.mark.parametrize(
+    ("plant", "letters", "says"),
+    [
+        ("guests-leave-early", "B", "read at"),
+        ("guests-not-awaited", "S", "slots do not come to where they are to move"),
+    ],
+)
+def test_planted_bugs_are_found_where_write_groups_are_apart(
+    plant: str, letters: str, says: str, tmp_path: Path
+) -> None:
+    with planted(plant, APART_PLANTS):
+        seed_that_finds(play, letters, range(1, 9), tmp_path, says=says)
