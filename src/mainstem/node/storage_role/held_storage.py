@@ -330,7 +330,7 @@ def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
 
     return MetadataOfMoves(
         wishes, lambda: lookups.moving_slots.others, moved, settled, begins,
-        lookups.placements if nameserver.others is not None else dict,
+        lookups.placements if nameserver.others is not None else dict, lookups.guests,
     )  # fmt: skip
 
 

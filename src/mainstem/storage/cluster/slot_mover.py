@@ -22,7 +22,7 @@ No call between nodes is needed for that. Replicas apply an arrival behind the f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -96,6 +96,8 @@ class MetadataOfMoves(NamedTuple):
     """A slot is about to be fenced. Raises a `MainstemError` where the wish is taken back."""
     placements: Callable[[], Mapping[int, Sequence[int]]] = dict
     """The nodes of each write group's replicas; empty: each is where its members are."""
+    guests: Callable[[], Mapping[int, Collection[int]]] = dict
+    """Per write group the nodes that follow it without a replica."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -228,7 +230,7 @@ class SlotMover:
         nodes = set(placements.get(to, ()))
         settled = members.voters == frozenset(placements.get(before, members.voters))
         if target.core is not None:
-            nodes |= target.committed_membership.members
+            nodes |= target.committed_membership.voters  # its own guests have to do with other slots
             settled = settled and target.committed_membership.voters == frozenset(placements.get(to, nodes))
         if not nodes or not settled:
             return f"replicas of write group {before} or {to} are on their way to other nodes"
@@ -268,9 +270,9 @@ class SlotMover:
         return ""
 
     def is_followed(self, fence: Fence) -> bool:
-        """Whether all members of the new write group are members of the one before, by the replicas here."""
+        """Whether all replicas of the new write group are members of the one before, by the replicas here."""
         before, to = (self._groups[number].consensus.committed_membership for number in (fence.before, fence.to))
-        return to.members <= before.members
+        return to.voters <= before.members
 
     def is_late_enough(self, fence: Fence) -> bool:
         """Whether the leader epochs of the new write group are no lower than those that clients have seen."""
@@ -289,13 +291,14 @@ class SlotMover:
 
     def has_later(self, number: int, node_id: int) -> bool:
         """Whether a node may have batches of queues that come behind some of a write group's log here: these queues
-        have gone on in another one, of which the node has a replica. It must not be given what comes before."""
-        first, placements = self._groups[number].blocks.first_index(), self.metadata.placements()
+        have gone on in another one, which the node has, or follows. It must not be given what comes before."""
+        first = self._groups[number].blocks.first_index()
+        placements, guests = self.metadata.placements(), self.metadata.guests()
         for slot, fences in self._moves.left.get(number, {}).items():
             if fences[-1].index < first:
                 continue
-            others = self.metadata.unsettled().get(slot, ())
-            if any(node_id in placements.get(it, ()) for it in (self._placement.slots[slot], fences[-1].to, *others)):
+            later = {self._placement.slots[slot], fences[-1].to, *self.metadata.unsettled().get(slot, ())} - {number}
+            if any(node_id in placements.get(it, ()) or node_id in guests.get(it, ()) for it in later):
                 return True
         return False
 
