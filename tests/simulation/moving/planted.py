@@ -96,4 +96,4 @@ APART_PLANTS: Mapping[str, Plant] = {
     "guests-leave-early": _guests_leave_early,
     "guests-not-awaited": _guests_not_awaited,
 }
-"""Where write groups are on other nodes, by `cluster.planted`."""
+"""Bugs to plant in clusters with write groups on other nodes, by `cluster.planted`."""
