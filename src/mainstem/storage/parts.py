@@ -548,7 +548,15 @@ class StorageParts:
 
     def _has_reached(self, group: int, index: int) -> bool:
         """Whether a write group's block is applied here, or no replica here will ever apply it."""
-        return self.groups[group].applied_index >= index or not self.replication.has_part(self.groups[group])
+        replica = self.groups[group]
+        return replica.applied_index >= index or not self.replication.has_part(replica) or self._awaits_leader(group)
+
+    def _awaits_leader(self, group: int) -> bool:
+        """Whether a replica begins here that no leader has added yet, as far as is known: that may take until the log
+        begins behind all that this node must not get any more (`SlotMover.has_later`), and nothing waits for it."""
+        replica, core = self.groups[group], self.groups[group].consensus.core
+        is_empty = core is not None and not core.leader_id and not replica.last_index and not replica.applied_index
+        return is_empty and self.hard_states.came_later(group)
 
     def grow(
         self,

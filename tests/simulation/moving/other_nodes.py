@@ -26,6 +26,7 @@ class ApartSettings(MovingSettings):
         super().__init__(rng)
         self.nodes = rng.choice([4, 4, 5])
         self.groups = rng.choice([3, 4])
+        self.forget_soon()  # guests come once logs begin behind what these have of later stays
 
     @property
     def copies(self) -> int:
