@@ -236,8 +236,10 @@ class Story:
         """With their disks; others go on from the bucket, where everything was split."""
         cluster = self.cluster
         cluster.kill(*cluster.nodes)
+        peers = {str(node_id): node.rpc for node_id, node in cluster.nodes.items()}
         for node in cluster.nodes.values():
             shutil.rmtree(node.write_dir)
+            node.settings += (f"nameserver.peers={json.dumps(peers)}",)  # those that are there: one was replaced
             settings = [word for setting in node.settings for word in ("--set", setting)]
             mainstem(node, "store", "adopt", url_of(self.s3), "--into", str(node.write_dir), *settings)
         cluster.start()
