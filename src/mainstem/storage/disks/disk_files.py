@@ -3,7 +3,8 @@
 Five sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`commit_thread`);
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
-- a few for large reads at once, which are made while no commits want the disk (`read_threads`);
+- a few for large reads at once, which are made while no commits want the disk (`read_threads`), neighbouring chunks in
+  one request (`neighbour_reads`);
 - one for the largest writes without sync, the journal's where it is synced once a second: the way there and back is
   shorter than to the few, and takes turns of the event loop that a busy node has few of;
 - a few for the rest: syncs alone, opening, renaming, removing.
@@ -34,9 +35,18 @@ from typing import Any, ParamSpec, TypeVar, overload
 from mainstem.kernel import VECTOR_BUFFERS_MAX, write_all
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
+from mainstem.storage.disks.chunk_memory import CHUNK_BYTES
 from mainstem.storage.disks.commit_thread import CommitThread
-from mainstem.storage.disks.disk_reads import PIECE_BYTES, PlainReads, ReadableFile, open_for_pieces, read_cold
+from mainstem.storage.disks.disk_reads import (
+    PIECE_BYTES,
+    DirectReads,
+    PlainReads,
+    ReadableFile,
+    open_for_pieces,
+    read_cold,
+)
 from mainstem.storage.disks.disk_thread import DiskThread
+from mainstem.storage.disks.neighbour_reads import NeighbourReads
 from mainstem.storage.disks.page_cache_room import PageCacheRoom
 from mainstem.storage.disks.read_threads import ReadThreads
 
@@ -189,6 +199,7 @@ class DiskFile:
         self._housekeeping = housekeeping
         self._jobs: set[Future[Any]] = set()
         self._closed = False
+        self._neighbours = NeighbourReads(reads, reading_at_once) if isinstance(reads, DirectReads) else None
 
     @overload
     async def read(self, position: int, length: int) -> bytes: ...
@@ -201,6 +212,8 @@ class DiskFile:
         assert not self._closed, "the file is closed"
         if at_once and length > PIECE_BYTES and self._reads.shared:
             self._was_read_at_once = True
+            if self._neighbours is not None and length == CHUNK_BYTES:
+                return await self._neighbours.read(position)
             return await self._reading_at_once.run(partial(self._reads.read_at_once, position, length))
         self._was_read = True
         if at_once is None:
@@ -291,6 +304,7 @@ class DiskFile:
         if self._was_read:
             await self._reading.idle()
         if self._was_read_at_once:
+            # chunks asked for in this turn are handed over (`NeighbourReads`) before the tasks of `idle` begin
             await self._reading_at_once.idle()
         while self._jobs:
             await asyncio.wait([asyncio.wrap_future(job) for job in list(self._jobs)])

@@ -236,6 +236,23 @@ class DirectReads:
         with self._by_turns:
             return self._instead.read_at_once(position, length)
 
+    def read_neighbours(self, position: int, count: int) -> list[Buffer] | None:
+        """`count` chunks of `CHUNK_BYTES` from a position on, read in one request to the disk, each into memory of its
+        own; shorter ones at the end of the file. None where the file is not read past the page cache."""
+        if self._instead is not None or position % ALIGNMENT:
+            return None
+        memory = [_chunks.lend(CHUNK_BYTES) for _ in range(count)]
+        try:
+            filled = os.preadv(self.descriptor, memory, position)
+        except OSError as error:
+            self._give_up(error)
+            return None
+        if filled < count * CHUNK_BYTES and filled % ALIGNMENT == 0:
+            return None  # the system may have cut it short
+        return [
+            one[: max(0, min(CHUNK_BYTES, filled - at * CHUNK_BYTES))].toreadonly() for at, one in enumerate(memory)
+        ]
+
     def _give_up(self, error: OSError) -> None:
         """Read through the page cache from now on, if the error says that O_DIRECT is refused; otherwise raise it."""
         if error.errno != errno.EINVAL:

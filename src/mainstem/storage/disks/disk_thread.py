@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
@@ -20,21 +21,23 @@ T = TypeVar("T")
 
 
 class _Job(Generic[T]):
-    __slots__ = ("done", "loop", "work")
+    __slots__ = ("loop", "over", "work")
 
-    def __init__(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Callable[[], T], over: Callable[[T | None, BaseException | None], None]) -> None:
+        """`over` is called by the event loop with what the job returned or raised."""
         self.work = work
-        self.loop = loop
-        self.done: asyncio.Future[T] = loop.create_future()
+        self.over = over
+        self.loop = asyncio.get_running_loop()
 
-    def settle(self, result: T, error: BaseException | None) -> None:
-        """`result` counts where there is no error."""
-        if self.done.done():  # the caller was cancelled
-            return
-        if error is None:
-            self.done.set_result(result)
-        else:
-            self.done.set_exception(error)
+
+def _settle(done: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    """`result` counts where there is no error."""
+    if done.done():  # the caller was cancelled
+        return
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
 
 
 class DiskThread:
@@ -57,14 +60,19 @@ class DiskThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have the thread do a job behind those it was given before. Returns and raises what the job does."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.give(work, partial(_settle, done))
+        return await done
+
+    def give(self, work: Callable[[], T], over: Callable[[Any, BaseException | None], None]) -> None:
+        """As `run`, with `over` called by the event loop with what the job returned, or raised."""
         if self._thread is None:
             # a process that ends without `close` must not wait for it for ever
             self._thread = Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
-        job = _Job(work, asyncio.get_running_loop())
+        job = _Job(work, over)
         self._given += 1
         self._jobs.put(job)
-        return await job.done
 
     async def idle(self) -> None:
         """Return when everything the thread was given so far is done."""
@@ -88,7 +96,7 @@ class DiskThread:
                 error = raised
             self._done += 1
             try:
-                job.loop.call_soon_threadsafe(job.settle, result, error)
+                job.loop.call_soon_threadsafe(job.over, result, error)
             except RuntimeError:  # the loop is closed, no caller waits any more
                 pass
             del job, result, error  # not held until the next job comes

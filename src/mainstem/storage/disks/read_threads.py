@@ -30,6 +30,10 @@ class ReadThreads:
         """Have the thread with the fewest jobs do this one. Returns and raises what the job does."""
         return await min(self._threads, key=_jobs_left).run(work)
 
+    def give(self, work: Callable[[], T], over: Callable[[T | None, BaseException | None], None]) -> None:
+        """As `run`, with `over` called by the event loop when the job is done."""
+        min(self._threads, key=_jobs_left).give(work, over)
+
     async def idle(self) -> None:
         """Return when everything the threads were given so far is done."""
         await asyncio.gather(*(thread.idle() for thread in self._threads))

@@ -12,9 +12,9 @@ from mainstem.storage.read_cache.read_cache import ReadCache
 
 log = logging.getLogger(__name__)
 
-LOADS_TOGETHER = 4
-"""Chunks requested at once: as many as there are threads for reads at once (`read_threads.py`); a reading thread alone
-always has its next, and other readers wait for no more than these."""
+LOADS_TOGETHER = 16
+"""Chunks requested at once: what a response of the usual size takes of a disk, four requests of four neighbours
+(`neighbour_reads.py`), one for each thread for reads at once. Other readers wait for no more than these."""
 
 
 async def load_chunks(
