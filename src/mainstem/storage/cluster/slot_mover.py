@@ -34,7 +34,7 @@ from mainstem.kernel.pure.producer_states import ROW as PRODUCER_ROW
 from mainstem.model import Topic, partition_of, slot_of, topic_number_of
 from mainstem.ports import Clock
 from mainstem.storage.placement import slots_of
-from mainstem.storage.state.arrival_log import Prior
+from mainstem.storage.state.arrival_log import Arrival, Prior
 from mainstem.storage.state.producers.cold_producers import ColdProducers
 from mainstem.storage.state.queue_scan import Cells, chunks
 from mainstem.storage.state.slot_moves import Fence, SlotMoves
@@ -378,8 +378,15 @@ class SlotMover:
         for queue_id, stays in self._placement.moved.items():
             if slot_of(queue_id) == slot:
                 groups.update(stay.group for stay in stays if stay != stays[-1] or stay.group != arrival.group)
+        if self._brings_guests(arrival):
+            groups.add(arrival.before)  # until all replicas have the arrival
         met = dict.fromkeys([*self.metadata.unsettled().get(slot, ()), arrival.before])
         return [*(group for group in met if group in groups), *sorted(groups - met.keys())]
+
+    def _brings_guests(self, arrival: Arrival) -> bool:
+        """Whether replicas of a write group to which queues came are on nodes that have none of the one before."""
+        placements = self.metadata.placements()
+        return not set(placements.get(arrival.group, ())) <= set(placements.get(arrival.before, ()))
 
     async def _settle(self) -> None:
         """Forget stays of which nothing is left. The leader of a slot's write group tells the metadata if it has none
@@ -405,6 +412,10 @@ class SlotMover:
         arrival = self._moves.arrivals.get(slot)
         if arrival is None or arrival.group != self._placement.slots[slot] or not self._groups[arrival.group].serving:
             return False  # or its logs lag behind the metadata
+        consensus = self._groups[arrival.group].consensus
+        behind = {it.node_id for it in consensus.peers() if it.match_index < arrival.index} & consensus.voters
+        if behind and self._brings_guests(arrival):
+            return False  # it takes the arrival only once it has the fence, and what the log says before that
         concerned = [arrival.group, *(group for group, left in self._moves.left.items() if slot in left)]
         if all(len(self._groups[group].consensus.committed_membership.members) <= 1 for group in concerned):
             return True
