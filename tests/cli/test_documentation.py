@@ -130,5 +130,5 @@ def test_a_symbol_that_is_gone_is_noticed() -> None:
     assert defined(here, "defined")
     assert not defined(here, "defined.no_such")
     assert not defined(here, "no_such")
-    assert defined(SOURCE / "ports.py", "MessageStore.append")
-    assert not defined(SOURCE / "ports.py", "Clock.append")
+    assert defined(SOURCE / "ports/store_ports.py", "MessageStore.append")
+    assert not defined(SOURCE / "ports/disk_ports.py", "Clock.append")
