@@ -54,11 +54,23 @@ def _fence_not_awaited(storage: Storage) -> None:
     storage.state.moves.awaits = lambda command: False  # type: ignore[method-assign]
 
 
+def _return_forgotten(storage: Storage) -> None:
+    """A queue that comes back to a write group is taken for one that has never left the one before."""
+    arrive = storage.placement.arrive
+
+    def forgetful(queue_id: int, before: int, group: int, first_offset: int) -> None:
+        if all(stay.group != group for stay in storage.placement.history(queue_id)):
+            arrive(queue_id, before, group, first_offset)
+
+    storage.placement.arrive = forgetful  # type: ignore[method-assign]
+
+
 PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "epochs-go-back": _epochs_go_back,
     "fence-ignored": _fence_ignored,
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
+    "return-forgotten": _return_forgotten,
 }
 
 
@@ -68,6 +80,7 @@ CLUSTER_PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "fence-ignored": _fence_ignored,
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
+    "return-forgotten": _return_forgotten,
 }
 
 

@@ -42,6 +42,7 @@ def test_seeds_that_found_bugs(seed: int, tmp_path: Path) -> None:
         ("fence-ignored", "C", "not AppendResult(outcome=<Outcome.NOT_LEADER"),
         ("chain-cut-early", "B", "other bytes"),
         ("producers-left-behind", "D", "SKIPPED_SEQUENCE"),
+        ("return-forgotten", "B", "other bytes"),
     ],
 )
 def test_planted_bugs_are_found(fault: str, letters: str, says: str, tmp_path: Path) -> None:
