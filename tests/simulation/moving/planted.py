@@ -9,6 +9,7 @@ from tests.simulation.cluster.planted import Plant
 
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.storage.cluster.slot_mover import SlotMover
+from mainstem.storage.extents.offset_gaps import NO_GAPS
 from mainstem.storage.role import Storage
 
 
@@ -65,12 +66,18 @@ def _return_forgotten(storage: Storage) -> None:
     storage.placement.arrive = forgetful  # type: ignore[method-assign]
 
 
+def _gaps_untold(storage: Storage) -> None:
+    """A merge takes for a write group's what a queue had elsewhere between two stays in it."""
+    storage.merge_log._gaps_in = lambda group, queue_ids: NO_GAPS
+
+
 PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "epochs-go-back": _epochs_go_back,
     "fence-ignored": _fence_ignored,
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
     "return-forgotten": _return_forgotten,
+    "gaps-untold": _gaps_untold,
 }
 
 
@@ -81,6 +88,7 @@ CLUSTER_PLANTS: Mapping[str, Callable[[Storage], None]] = {
     "chain-cut-early": _chain_cut_early,
     "producers-left-behind": _producers_left_behind,
     "return-forgotten": _return_forgotten,
+    "gaps-untold": _gaps_untold,
 }
 
 

@@ -35,6 +35,10 @@ def test_seeds_that_found_bugs(seed: int, tmp_path: Path) -> None:
     play(seed, tmp_path)
 
 
+FIRST_SEEDS = {"epochs-go-back": 25, "gaps-untold": 17}
+"""Before these seeds nothing finds the bug, and to play them takes long."""
+
+
 @pytest.mark.parametrize(
     ("fault", "letters", "says"),
     [
@@ -43,9 +47,9 @@ def test_seeds_that_found_bugs(seed: int, tmp_path: Path) -> None:
         ("chain-cut-early", "B", "other bytes"),
         ("producers-left-behind", "D", "SKIPPED_SEQUENCE"),
         ("return-forgotten", "B", "other bytes"),
+        ("gaps-untold", "F", "is next"),
     ],
 )
 def test_planted_bugs_are_found(fault: str, letters: str, says: str, tmp_path: Path) -> None:
-    seed_that_finds(
-        play, letters, range(25, 60) if fault == "epochs-go-back" else range(3, 40), tmp_path, [fault], says=says
-    )
+    first = FIRST_SEEDS.get(fault, 3)
+    seed_that_finds(play, letters, range(first, first + 37), tmp_path, [fault], says=says)
