@@ -29,7 +29,6 @@ from mainstem.server.listener_config import ListenerConfig
 from mainstem.server.tls import handshakes, tls_transport
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.principals import PrincipalMapping
-from mainstem.server.tls.record_ends import PIECE_BYTES
 
 
 @pytest.fixture
@@ -453,12 +452,12 @@ def test_a_peer_that_changes_its_keys_now_and_then_is_served(authority: Authorit
             content = b"e" + bytes(40_000)
             frame = len(content).to_bytes(4, "big") + content
             for _ in range(10):
-                barren = peer.key_updates(3 * PIECE_BYTES)
+                barren = peer.key_updates(3 * tls_transport.PIECE_BYTES)
                 records = [peer.data(frame[at : at + 16_000]) for at in range(0, len(frame), 16_000)]
                 peer.writer.write(barren + b"".join(records))
                 assert await peer.receive(len(frame)) == frame
             # in all more than twice what the node takes of them without data
-            assert 10 * 3 * PIECE_BYTES > tls_transport.BARREN_BYTES_MAX
+            assert 10 * 3 * tls_transport.PIECE_BYTES > tls_transport.BARREN_BYTES_MAX
             peer.writer.close()
 
     run(scenario())

@@ -32,6 +32,7 @@ from mainstem.kernel.compiled.record_keys import key_rows, keyed_hash
 from mainstem.kernel.compiled.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.compiled.record_walk import first_keyless, walk_timestamps
 from mainstem.kernel.compiled.scattered_bytes import ScatteredBytes
+from mainstem.kernel.compiled.tls_records import TlsRecords
 from mainstem.kernel.compiled.watches import Watch, Watches
 from mainstem.kernel.pure import (
     EpochCheck,
@@ -71,6 +72,7 @@ __all__ = [
     "ScatteredBytes",
     "SeenBatch",
     "TimestampWalk",
+    "TlsRecords",
     "Watch",
     "Watches",
     "WriteGroupLog",

@@ -29,6 +29,7 @@ from mainstem.kernel.pure.record_keys import key_rows, keyed_hash
 from mainstem.kernel.pure.record_sieve import sieve_batches, sieve_records
 from mainstem.kernel.pure.record_walk import TimestampWalk, first_keyless, walk_timestamps
 from mainstem.kernel.pure.scattered_bytes import ScatteredBytes
+from mainstem.kernel.pure.tls_records import TlsRecords
 from mainstem.kernel.pure.watches import Watch, Watches
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "ScatteredBytes",
     "SeenBatch",
     "TimestampWalk",
+    "TlsRecords",
     "Watch",
     "Watches",
     "WriteGroupLog",

@@ -24,12 +24,12 @@ from typing import Any, cast
 
 from mainstem.address import Address
 from mainstem.certificate_files import x509
+from mainstem.kernel import TlsRecords
 from mainstem.ports import ANONYMOUS
 from mainstem.server.tls import handshakes as admission
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import Handshakes
 from mainstem.server.tls.principals import PrincipalMapping
-from mainstem.server.tls.record_ends import PIECE_BYTES, RecordEnds
 
 RECEIVED_BYTES_MAX = 256 * 1024
 """The most that one read from a socket usefully returns."""
@@ -47,6 +47,10 @@ HELLO_BYTES_MAX = 8 * 1024
 
 HANDSHAKE_BYTES_MAX = 128 * 1024
 """OpenSSL takes a client's certificates up to 100 KiB."""
+
+PIECE_BYTES = 16 * 1024 + 256 + 5
+"""Given to OpenSSL at once: the largest record. OpenSSL keeps as much memory for each connection as it was ever given
+at once; reading costs no less with more."""
 
 BARREN = 4
 """Records are barren when less than one part in so many of them is data. New keys (27 bytes, 6 µs each) carry none; a
@@ -120,11 +124,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self.host, self.port = "unknown", 0
         self._held = b""
         """Ciphertext that has come and waits until the connection reads again."""
-        self._records = RecordEnds()
-        self._unread = False
-        """Whether OpenSSL may have data that the connection has not."""
-        self._barren_bytes = 0
-        """Ciphertext that has come, less what the data in it make up for."""
+        self._records = TlsRecords(self._incoming, PIECE_BYTES, BARREN_PIECE_BYTES, BARREN)
         self._is_reading = True
         self._catching_up = False
         self._drops = False
@@ -343,7 +343,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._principal = principal
         self._handshake_over()
         self._listener.done()
-        self._unread = True  # some may have come with the end of the handshake
+        self._records.unread = True  # some may have come with the end of the handshake
         protocol = self._protocol = cast(asyncio.BufferedProtocol, self._make_protocol())
         protocol.connection_made(self)
         if not self._drops:  # else it may not stay
@@ -397,8 +397,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         taken = self._decrypt(received)
         if self._drops:
             return
-        if self._barren_bytes > BARREN_BYTES_MAX:
-            self._cut_off(f"{self._barren_bytes} bytes of TLS records with next to no data in them")
+        if self._records.barren_bytes > BARREN_BYTES_MAX:
+            self._cut_off(f"{self._records.barren_bytes} bytes of TLS records with next to no data in them")
         elif taken < len(received):
             self._held = bytes(received[taken:])
             if self._takes_more():
@@ -434,54 +434,27 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _decrypt(self, received: memoryview) -> int:
         """Hand the connection the data of the records that OpenSSL has and of those that have come, as many together as
         its buffer takes, until that is full or this turn is over. How much of what has come OpenSSL has now."""
-        assert self._protocol is not None
-        at, turn_over = 0, False
+        records = self._records
+        records.begin_turn()
         while self._takes_more() and not self._drops:
-            ssl_object, incoming, protocol = self._ssl, self._incoming, self._protocol
-            assert ssl_object is not None
+            protocol = self._protocol
+            assert self._ssl is not None
+            assert protocol is not None
             buffer = cast(memoryview, protocol.get_buffer(-1))
-            room, filled = len(buffer), 0
-            assert room, "a connection without room reads on"
-            over = ended = False
-            failure = None
-            while filled < room:
-                if not self._unread:
-                    if at == len(received) or turn_over:
-                        over = True
-                        break
-                    # a record of the largest size has no data until its last byte is there
-                    turn_over = self._barren_bytes > PIECE_BYTES
-                    end = self._records.end_of(received, at, BARREN_PIECE_BYTES if turn_over else PIECE_BYTES)
-                    incoming.write(received[at:end])
-                    self._barren_bytes += end - at
-                    at = end
-                    if not self._records.whole:  # to be told so by OpenSSL costs an exception
-                        continue
-                wanted = room - filled
-                try:
-                    size = cast(int, ssl_object.read(wanted, buffer[filled:]))
-                except ssl.SSLWantReadError:
-                    self._unread = False
-                    continue
-                except ssl.SSLError as error:
-                    failure = error
-                    break
-                if not size:
-                    ended = True
-                    break
-                filled += size
-                self._barren_bytes = max(0, self._barren_bytes - BARREN * size)
-                self._unread = incoming.pending > 0 or (size == wanted and ssl_object.pending() > 0)
+            assert len(buffer), "a connection without room reads on"
+            filled = records.read(self._ssl, received, buffer)
             self._answer_unasked()
             if filled:
                 protocol.buffer_updated(filled)
-            if failure is not None:
-                self._broken(failure)
-            elif ended:
-                self._peer_ended()
-            if over or failure is not None or ended:
+            if records.failure is not None:
+                self._broken(records.failure)
                 break
-        return at
+            if records.ended:
+                self._peer_ended()
+                break
+            if records.over:
+                break
+        return records.at
 
     def _answer_unasked(self) -> None:
         """Send what OpenSSL has to say on its own: alerts, new keys."""
