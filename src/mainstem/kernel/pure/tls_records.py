@@ -1,4 +1,4 @@
-"""What has come of a TLS stream is given to OpenSSL record by record, and its data are taken into a buffer together.
+"""A stream of TLS is given to OpenSSL record by record, and its data are taken into a buffer together.
 
 Pure-Python twin of the compiled class, which spares the interpreter's work for each record of 16 KiB. The ends of
 records are known by the lengths in their headers, which are never encrypted: OpenSSL has data for whoever reads after
@@ -25,8 +25,8 @@ class TlsRecords:
                  "barren_bytes", "ended", "failure", "over", "turn_over", "unread")  # fmt: skip
 
     def __init__(self, incoming: ssl.MemoryBIO, piece_bytes: int, barren_piece_bytes: int, barren: int) -> None:
-        """OpenSSL is given `piece_bytes` at once at the most. Where it was given more than that without data in it, it
-        gets another `barren_piece_bytes` in a turn. A byte of data makes up for `barren` bytes of records."""
+        """OpenSSL is given `piece_bytes` at once at the most. When it has been given more than that without data in it,
+        it gets another `barren_piece_bytes` in a turn. A byte of data makes up for `barren` bytes of records."""
         self._incoming = incoming
         self._piece_bytes = piece_bytes
         self._barren_piece_bytes = barren_piece_bytes
@@ -62,7 +62,7 @@ class TlsRecords:
             at = self.end_of(received, at, self._piece_bytes)
 
     def begin_turn(self) -> None:
-        """What is given to `read` from now on is of another turn, from its beginning."""
+        """Another turn begins: `read` is given what has come from its beginning."""
         self.at = 0
         self.turn_over = self.over = False
 
