@@ -53,6 +53,9 @@ DESCRIPTORS_LEFT_MAX = 50
 files of a worker, until a `select` fails that knows no descriptor above 1,023, in a test that has nothing to do with
 it."""
 
+CLOSING_SECONDS = 10
+"""Clients that nobody holds any more end their threads, which close connections, after they have been collected."""
+
 GARBAGE_THRESHOLDS = 10_000, 20, 50
 """As often as Python looks by itself, it takes a tenth of the time of tests that start no process."""
 
@@ -111,8 +114,10 @@ def few_descriptors_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """A file closes what it opens: its last test errs where too much is open, after all fixtures of the file."""
     before = len(open_descriptors())
     yield
-    if len(open_descriptors()) - before > DESCRIPTORS_LEFT_MAX:
+    deadline = time.monotonic() + CLOSING_SECONDS
+    while len(open_descriptors()) - before > DESCRIPTORS_LEFT_MAX and time.monotonic() < deadline:
         gc.collect()
+        time.sleep(0.1)
     left = open_descriptors()
     if len(left) - before > DESCRIPTORS_LEFT_MAX:
         most = Counter(left).most_common(8)
