@@ -343,6 +343,8 @@ def test_a_chunk_is_taken_together_with_those_that_came_with_it() -> None:
     async def scenario(cache: ReadCache, file: FarFile) -> None:
         for first in (0, 4, 8):
             await cache.load_stretch(file.extent(first * CHUNK, 100), CHUNK, 12 * CHUNK)
+        for number in range(5, 12):
+            await cache.read(file.extent(number * CHUNK, 100))
         chunk = cache.held(file, CHUNK + 500)
         assert chunk is not None
         data, start = chunk.came_with
@@ -357,6 +359,24 @@ def test_a_chunk_is_taken_together_with_those_that_came_with_it() -> None:
         await cache.load_stretch(file.extent(24 * CHUNK, 100), 4 * CHUNK)
         assert all(cache.holds(file, number) for number in (1, 2, 3)), "they were used last"
         assert not any(cache.holds(file, number) for number in (0, 4, 5, 6, 7))
+
+    play(scenario, 16)
+
+
+def test_what_was_read_ahead_stays_longer_than_what_was_used_and_not_for_ever() -> None:
+    async def scenario(cache: ReadCache, file: FarFile) -> None:
+        await cache.load_stretch(file.extent(0, 100), CHUNK, 4 * CHUNK)
+        assert cache.holds(file, 3)
+        for first in range(20, 32, 4):  # as much as there is room for, and used later than 1, 2 and 3 came
+            await cache.load_stretch(file.extent(first * CHUNK, 100), 4 * CHUNK)
+            for number in range(first, first + 4):
+                await cache.read(file.extent(number * CHUNK, 100))
+        await cache.read(file.extent(40 * CHUNK, 100))
+        assert all(cache.holds(file, number) for number in (1, 2, 3)), "their reader has yet to come"
+        assert not cache.holds(file, 0), "its reader has been here"
+        await cache.load_stretch(file.extent(60 * CHUNK, 100), 4 * CHUNK)
+        assert not any(cache.holds(file, number) for number in (1, 2, 3)), "as much as memory holds came after them"
+        assert cache.bytes_held <= 16 * CHUNK
 
     play(scenario, 16)
 

@@ -170,7 +170,7 @@ def test_what_came_in_one_request_is_served_from_where_it_lies(tmp_path: Path) -
     async def story(world: World) -> None:
         batches = history_of(100)
         await world.add("a.pack", batches)
-        await world.reopen_with(request_bytes=4 * CHUNK)
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
         found = await world.history.read(QUEUE, 0, 0, 5 * CHUNK // 2)
         assert found is not None
         assert [*map(bytes, found.batches)] == datas(batches)[: len(found.batches)]
@@ -352,6 +352,28 @@ def test_who_was_never_here_is_read_ahead_of_if_nobody_else_is_and_if_it_takes_a
         one = await read_bytes(queues[:1], CHUNK)
         assert ahead < one <= ahead + 2 * CHUNK
         assert await read_bytes(queues, CHUNK) <= one + 2 * 4 * CHUNK
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(("queues", "offset", "waits"), [(1, 0, 1), (2, 0, 2), (1, 1, 2)])
+def test_the_beginning_of_a_queue_alone_in_its_file_comes_beside_the_index(
+    tmp_path: Path, queues: int, offset: int, waits: int
+) -> None:
+    """Nothing but an index tells where another queue's rows begin, or a later offset."""
+
+    async def story(world: World) -> None:
+        batches = history_of(100)
+        await world.add("a.pack", [*batches, *(make_batch(QUEUE + 1, 0) for _ in range(queues - 1))])
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        began = world.loop.time()
+        found = await world.history.read(QUEUE, 0, offset, 2 * CHUNK)
+        assert found is not None
+        assert found.base_offset <= offset < found.next_offset
+        assert (waits - 0.5) * LATENCY_SECONDS < world.loop.time() - began < (waits + 0.5) * LATENCY_SECONDS
+        assert await world.read_all() == datas(batches)
+        assert world.store.read_bytes < 1.1 * sum(map(len, datas(batches))) + 3 * CHUNK, "nothing came twice"
 
     play(tmp_path, story)
 

@@ -28,7 +28,9 @@ class ViewedBytes:
 class CachedChunk:
     """A chunk, or the bytes of some extents in it that follow each other."""
 
-    __slots__ = ("_shared", "ahead", "checked", "data", "end", "held_bytes", "is_new", "last_position", "start")
+    __slots__ = (
+        "_shared", "ahead", "came_at", "checked", "data", "end", "held_bytes", "is_new", "last_position", "start",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +53,8 @@ class CachedChunk:
         """True of extents that were brought, until their reader has come for them: it has waited for the disk."""
         self.ahead = ahead
         """True until a reader has used it."""
+        self.came_at = 0
+        """The bytes of all chunks that memory had been given when this came, its own included."""
         self.checked: set[int] = set() if shared is None else shared.checked
         """Positions of the extents, lying in this chunk or reaching into it, whose CRC held, and of those in the chunks
         that came with it."""

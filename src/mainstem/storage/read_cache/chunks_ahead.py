@@ -42,16 +42,21 @@ class ChunksAhead:
         supervision: Supervision | None,
         *,
         room: int,
+        far_room: int,
+        far_under_way: int,
         chunk_bytes: int,
         together: int,
         chunks_per_read: int,
     ) -> None:
-        """`room`: the bytes that may be in memory, or on their way there, before their readers come for them.
+        """`room`: the bytes that may be in memory, or on their way there, before their readers come for them;
+        `far_room`, `far_under_way`: the same of what is read ahead many chunks at once, and those of them on their way.
         `together`, `chunks_per_read`: as `ReadCache` has them. Ahead of a crowd nothing is read."""
         self._held = held
         self._loads = loads
         self._crowd = crowd
         self.room = room
+        self._far_room = far_room
+        self._far_under_way = far_under_way
         self._chunk_bytes = chunk_bytes
         self._together = together
         self._chunks_per_read = chunks_per_read
@@ -88,6 +93,10 @@ class ChunksAhead:
         """Whether memory has room for so many more chunks that are read ahead."""
         on_their_way = (self.under_way + count - 1) * self._chunk_bytes
         return self._held.ahead_bytes + on_their_way < self.room
+
+    def _has_far_room(self, count: int) -> bool:
+        on_their_way = (self.under_way + count - 1) * self._chunk_bytes
+        return on_their_way < min(self._far_under_way, self._far_room - self._held.ahead_bytes)
 
     async def _load_ahead(self, extents: AsyncGenerator[Extent, None], chunk_count: int) -> None:
         try:
@@ -132,7 +141,7 @@ class ChunksAhead:
             for some in [*self._loads.missing(source, numbers, together)]:
                 if len(some) < together and some.stop == numbers.stop < end:
                     return
-                if not self.has_room(len(some)) or not await self._load_beside(source, some, mine):
+                if not self._has_far_room(len(some)) or not await self._load_beside(source, some, mine):
                     return
             chunk_count -= len(numbers)
             if chunk_count <= 0:

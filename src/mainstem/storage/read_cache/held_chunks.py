@@ -2,7 +2,8 @@
 
 Eviction is segmented: a chunk starts on probation and is protected only once a reader comes back to an earlier place in
 it. So a reader passing through, however fast, evicts only chunks that passed through before it, and never those that
-are read again and again.
+are read again and again. A chunk that was read ahead, and not used yet, is worth more than one that was: it stays until
+as much as memory holds has come after it, for by then its reader has gone.
 """
 
 from __future__ import annotations
@@ -26,28 +27,32 @@ class HeldChunks:
         self._bytes_max = bytes_max
         self._chunk_bytes = chunk_bytes
         self._come_together = come_together
+        self._unused: OrderedDict[ChunkKey, CachedChunk] = OrderedDict()
+        """Read ahead, and not used yet, in the order in which they came."""
         self._probation: OrderedDict[ChunkKey, CachedChunk] = OrderedDict()
         self._protected: OrderedDict[ChunkKey, CachedChunk] = OrderedDict()
         self._bytes = 0
         self._protected_bytes = 0
+        self._come_bytes = 0
+        """Of all chunks so far."""
         self.ahead_bytes = 0
         """Bytes held that no reader has used yet."""
         self.evicted = 0
 
     def __contains__(self, key: ChunkKey) -> bool:
         """Whether there is a chunk, or some extents of it."""
-        return key in self._probation or key in self._protected
+        return key in self._probation or key in self._unused or key in self._protected
 
     @property
     def bytes_held(self) -> int:
         return self._bytes + self._crowd.held
 
     def has_whole(self, key: ChunkKey) -> bool:
-        chunk = self._probation.get(key) or self._protected.get(key)
+        chunk = self._probation.get(key) or self._unused.get(key) or self._protected.get(key)
         return chunk is not None and self.is_whole(chunk)
 
     def look_up(self, key: ChunkKey, position: int, end: int, *, protects: bool) -> CachedChunk | None:
-        chunk = self._protected.get(key) or self._probation.get(key)
+        chunk = self._protected.get(key) or self._probation.get(key) or self._unused.get(key)
         if chunk is None:
             return None
         if not self.is_whole(chunk) and not chunk.start <= position < end <= chunk.end:
@@ -55,7 +60,8 @@ class HeldChunks:
         if key in self._protected:
             self._protected.move_to_end(key)
             return chunk
-        self.came_for(chunk)
+        if chunk.ahead:
+            self.came_for(key, chunk)
         if protects and position < chunk.last_position and self._is_read_again(chunk, position):
             self._protect(key, chunk)
         else:
@@ -63,10 +69,13 @@ class HeldChunks:
         chunk.last_position = position
         return chunk
 
-    def came_for(self, chunk: CachedChunk) -> None:
+    def came_for(self, key: ChunkKey, chunk: CachedChunk) -> None:
+        """The reader of a chunk has come, if it was read ahead."""
         if chunk.ahead:
             chunk.ahead = False
             self.ahead_bytes -= chunk.held_bytes
+            if self._unused.get(key) is chunk:
+                self._probation[key] = self._unused.pop(key)
 
     def is_whole(self, chunk: CachedChunk) -> bool:
         return chunk.end - chunk.start == self._chunk_bytes
@@ -90,7 +99,7 @@ class HeldChunks:
     def put(self, source: CachedFile, chunk: CachedChunk) -> None:
         """Add a whole chunk, in place of what there is of it."""
         key = (source.name, chunk.start // self._chunk_bytes)
-        for segment in (self._probation, self._protected):
+        for segment in self._segments:
             if key in segment:  # some extents of it
                 self._remove(key, segment)
         self._add(key, chunk)
@@ -100,33 +109,51 @@ class HeldChunks:
         self.evict()
 
     def _add(self, key: ChunkKey, chunk: CachedChunk) -> None:
-        self._probation[key] = chunk
+        (self._unused if chunk.ahead else self._probation)[key] = chunk
         self._bytes += chunk.held_bytes
+        self._come_bytes += chunk.held_bytes
+        chunk.came_at = self._come_bytes
         if chunk.ahead:
             self.ahead_bytes += chunk.held_bytes
 
     def evict(self) -> None:
         if self.bytes_held > self._bytes_max:
             self._crowd.drop_old()
-        while self.bytes_held > self._bytes_max and (self._probation or self._protected):
-            segment = self._probation if len(self._probation) > 1 or not self._protected else self._protected
+        while self.bytes_held > self._bytes_max and any(self._segments):
+            segment = self._next_to_leave()
             self._remove(next(iter(segment)), segment)
             self.evicted += 1
 
+    @property
+    def _segments(self) -> tuple[OrderedDict[ChunkKey, CachedChunk], ...]:
+        return self._probation, self._unused, self._protected
+
+    def _next_to_leave(self) -> OrderedDict[ChunkKey, CachedChunk]:
+        """The segment of which the first chunk goes next."""
+        if self._unused:
+            first = self._unused[next(iter(self._unused))]
+            if first.came_at + self._bytes_max <= self._come_bytes:
+                return self._unused
+        if len(self._probation) > 1:
+            return self._probation
+        return self._protected or self._unused or self._probation
+
     def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, CachedChunk]) -> None:
         chunk = segment.pop(key)
-        self.came_for(chunk)
+        if chunk.ahead:
+            chunk.ahead = False
+            self.ahead_bytes -= chunk.held_bytes
         self._bytes -= chunk.let_go()
         if segment is self._protected:
             self._protected_bytes -= chunk.held_bytes
 
     def forget(self, name: str) -> None:
         """Drop what there is of a file that is gone."""
-        for segment in (self._probation, self._protected):
+        for segment in self._segments:
             for key in [key for key in segment if key[0] == name]:
                 self._remove(key, segment)
 
     def clear(self) -> None:
-        self._probation.clear()
-        self._protected.clear()
+        for segment in self._segments:
+            segment.clear()
         self._bytes = self._protected_bytes = self.ahead_bytes = 0

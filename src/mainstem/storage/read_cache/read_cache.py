@@ -54,9 +54,16 @@ AHEAD_SHARE = 0.5
 """The share of the memory for chunks that were read ahead and not used yet. More would evict itself before it is
 used."""
 
+FAR_AHEAD_SHARE = 0.75
+"""The same of what is read ahead many chunks at once. They come in another order than they were asked for: those that
+have come while their reader waits for one before them would otherwise take the place of what could be asked for."""
+
+FAR_UNDER_WAY_SHARE = 0.625
+"""The share of the memory for what is on its way of that: `UNDER_WAY_SHARE` leaves room for those who wait for a chunk,
+for four of them at a time with the usual settings."""
+
 UNDER_WAY_SHARE = 0.75
-"""Of the memory, for what is on its way at once where stretches are loaded: what is read ahead takes no more than
-`AHEAD_SHARE`, so that those who wait for a chunk find room."""
+"""Of the memory, for what is on its way at once where stretches are loaded."""
 
 
 class ReadCache:
@@ -104,6 +111,8 @@ class ReadCache:
             self._crowd,
             supervision,
             room=room,
+            far_room=int(bytes_max * FAR_AHEAD_SHARE),
+            far_under_way=int(bytes_max * FAR_UNDER_WAY_SHARE),
             chunk_bytes=chunk_bytes,
             together=ahead_together,
             chunks_per_read=self._chunks_per_read,
@@ -405,7 +414,7 @@ class ReadCache:
                 with self._crowd.reader_waiting():
                     chunk = await self._loads.load(source, number)
                 chunk.last_position = max(chunk.last_position, position)
-                self._memory.came_for(chunk)  # it may have been on its way for a read ahead
+                self._memory.came_for((source.name, number), chunk)  # it may have been on its way for a read ahead
             chunks.append(chunk)
         if hit:
             self._hits += 1

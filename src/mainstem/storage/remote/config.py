@@ -13,8 +13,8 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Sizes in bytes."""
 
     memory_bytes: int = 128 * MEBIBYTE
-    """Memory for pieces of remote files, from which their readers are served; half of it at most is what was read ahead
-    of them."""
+    """Memory for pieces of remote files, from which their readers are served; three quarters of it at most are what
+    was read ahead of them."""
     disk_bytes: int = 0
     """Room on disk 2, or with a shared store on disk 1, for pieces of remote files that are read again and again; 0:
     all of them come from the object store."""
@@ -25,8 +25,9 @@ class ReadCacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     request_bytes: int = 4 * MEBIBYTE
     """Neighbouring chunks are asked for in one request, up to this: a request costs the same whatever it brings, but
     one connection brings no more than some 50 MB/s, so that a reader has several on their way in any case."""
-    read_ahead_chunks_max: int = 64
-    """How far ahead of a reader that comes back is read: 16 requests of 4 MiB, with which obstore alone is fastest."""
+    read_ahead_chunks_max: int = 96
+    """How far ahead of a reader that comes back is read: 16 requests of 4 MiB, with which obstore alone is fastest, and
+    half as much that has come while what is before it is on its way."""
     index_bytes: int = 64 * MEBIBYTE
     """Memory for the indexes of remote files: 80 bytes per extent."""
 

@@ -25,6 +25,7 @@ from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
+from mainstem.storage.queue_store.reading.known_beginnings import file_begun_with
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
@@ -106,6 +107,7 @@ class QueueHistory:
         self._ahead_at_once = (
             min(read_ahead_chunks_at_once, read_ahead_chunks_max) if stored.cache.loads_stretches else 0
         )
+        self._ahead_beside_index = min(2 * self._ahead_at_once, read_ahead_chunks_max)
         self._indexes_ahead = indexes_ahead
         self._index_loads = Errands(supervision, "index ahead")
         self._manifest = stored.manifest
@@ -164,7 +166,9 @@ class QueueHistory:
     ) -> StoredSlice | None:
         spans = SeenSpans(all_spans, queue_id)
         reader = self._readers.pop((queue_id, group, offset))
+        is_read_ahead_of = False
         if reader is None:
+            is_read_ahead_of = self._go_ahead_beside_index(queue_id, spans, offset, bytes_max)
             place = await self._search.find(queue_id, spans, offset)
         else:
             place = self._remembered(reader, queue_id, all_spans, offset)
@@ -175,7 +179,8 @@ class QueueHistory:
             return None
         if reader is not None and self._waits_in_vain(queue_id, place, bytes_max, reader):
             self._go_on_ahead(queue_id, spans, place, max(reader.chunks_ahead, self._ahead_at_first))
-        is_read_ahead_of = reader is None and self._go_ahead_at_once(queue_id, spans, place, bytes_max)
+        if reader is None and not is_read_ahead_of:
+            is_read_ahead_of = self._go_ahead_at_once(queue_id, spans, place, bytes_max)
         begun, builder = place, SliceBuilder(offset, bytes_max)
         before = reader if reader is not None and reader.spans() is all_spans else None
         indexes_at = -1 if before is None else before.indexes_at
@@ -421,6 +426,28 @@ class QueueHistory:
         taken = int(rows["position"][0]) + _stretch_bytes(rows, bytes_max)
         behind = -(-taken // cache.chunk_bytes) * cache.chunk_bytes
         return cache.read_ahead(self._upcoming(queue_id, spans, place, behind), self._ahead_at_once)
+
+    def _go_ahead_beside_index(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> bool:
+        """As `_go_ahead_at_once`, of a reader that begins with the first batch of a file of its queue alone: what it
+        asks for now, and what is behind that, is on its way as soon as the index, which it waits for first."""
+        cache = self._cache
+        if not self._ahead_at_once or bytes_max < cache.chunk_bytes or cache.is_reading_ahead:
+            return False
+        file = file_begun_with(self._manifest, spans, queue_id, offset)
+        if file is None:
+            return False
+        known = self._search.known(file.name)
+        if self._stored.open_files.has_rows(known, queue_id):
+            return False
+        taken = min(-(-(bytes_max + EXTENT_BYTES) // cache.chunk_bytes) * cache.chunk_bytes, file.batch_bytes)
+
+        async def beginning() -> AsyncGenerator[Extent, None]:
+            source = FileSource(self._stored.open_files, known)
+            yield Extent(source, 0, taken, 0)
+            if taken < file.batch_bytes:
+                yield Extent(source, taken, file.batch_bytes - taken, 0)
+
+        return cache.read_ahead(beginning(), taken // cache.chunk_bytes + self._ahead_beside_index)
 
     def _is_in_one_stretch(self, begun: ExtentPlace, place: ExtentPlace) -> bool:
         """Whether a read ends where there is no more to be read ahead than where it began: what is loaded in one read

@@ -4,7 +4,8 @@ The same search, indexes and checks as on disk 2 (`queue_store/reading/`), over 
 place of files (`object_files.py`), with a read cache of its own. Neighbouring chunks come in one request, since each
 request takes the node's time, those included that a reader is likely to ask for next. A reader that comes back has many
 requests on their way at once, and one that was never here, and asks for a chunk or more, has half of them as long as no
-other is read ahead of. So the index, the first request and all others are three times that a reader waits.
+other is read ahead of. So the index, the first request and all others are three times that a reader waits; the index
+and the first request are one where the manifest tells where a queue begins (`known_beginnings.py`).
 """
 
 from __future__ import annotations
