@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from bench.interop.suites import kept
 from bench.interop.suites.__main__ import regretted, split_words, table
 from bench.interop.suites.compose import Compose
 from bench.interop.suites.go_suites import one_of, outcomes_of_go
@@ -128,3 +129,20 @@ def test_words_for_the_suites_own_runner_follow_two_dashes() -> None:
         ["-run", "Txn"],
     )
     assert split_words(["franz-go"]) == (["franz-go"], [])
+
+
+def test_runs_in_pieces_and_again_become_one_table(tmp_path: Path) -> None:
+    file, suite = tmp_path / "kept", Suite("client", "1.0", Path, lambda *_: {})
+    kept.add(file, suite, "kafka", {"a": PASSED, "b": PASSED})
+    kept.add(file, suite, "kafka", {"c": PASSED, "d": SKIPPED})
+    kept.add(file, suite, "kafka", {"c": PASSED, "e": PASSED})
+    kept.add(file, suite, "mainstem", {"a": PASSED, "b": FAILED, "c": PASSED, "d": SKIPPED})
+    kept.add(file, suite, "mainstem", {"c": FAILED})
+    lines = kept.table(kept.rounds_of(kept.read(file))).splitlines()
+    assert "| client 1.0 | kafka | 2 | 4 | 0 | 0 | 1 |" in lines
+    assert "| client 1.0 | mainstem | 2 | 1 | 1 | 1 | 1 |" in lines
+    assert lines[lines.index("| --- | --- | --- | --- |") + 1 :] == [
+        "| client 1.0 | b | passed | failed |",
+        "| client 1.0 | c | passed | passed 1 of 2 |",
+        "| client 1.0 | e | passed | did not run |",
+    ]

@@ -2,7 +2,8 @@
 with a version of it, on a node of Kafka and then on one of Mainstem, and prints how many passed and which differ.
 
 Ends with 1 when a test passed on Kafka and not on Mainstem. Words after `--` are for the suite's own runner: `-k join`
-for pytest, `-run Join` for Go. The output of each run stays in the cache beside the sources.
+for pytest, `-run Join` for Go. The output of each run stays in the cache beside the sources. `--keep FILE` adds the
+outcomes to those of earlier runs in a file, whose table `python -m bench.interop.suites.kept FILE` prints.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.interop import languages
 from bench.interop.languages import Words
-from bench.interop.suites import go_suites, librdkafka_suite, python_suites
+from bench.interop.suites import go_suites, kept, librdkafka_suite, python_suites
 from bench.interop.suites.suite import Outcome, Outcomes, Suite
 from bench.systems import all_systems
 from bench.systems.system import Durability, Setup, System
@@ -102,13 +103,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.interop.suites", description=__doc__)
     parser.add_argument("suite", choices=sorted(known), help="whose tests to run")
     parser.add_argument("--system", choices=SYSTEMS, action="append", help="only on this one of both")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add the outcomes to those in this file")
     arguments, words = split_words(sys.argv[1:])
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no node is left behind
     suite, systems = known[asked.suite], all_systems(languages.CACHE)
     home = suite.fetched()
     chosen = asked.system or SYSTEMS
-    found = {name: outcomes_on(systems[name], suite, home, words) for name in SYSTEMS if name in chosen}
+    found: dict[str, Outcomes] = {}
+    for name in (name for name in SYSTEMS if name in chosen):
+        found[name] = outcomes_on(systems[name], suite, home, words)
+        if asked.keep:
+            kept.add(asked.keep, suite, name, found[name])
     print(table(suite, found))
     return 1 if len(found) > 1 and regretted(found) else 0
 

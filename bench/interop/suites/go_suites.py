@@ -15,7 +15,7 @@ from bench.interop import languages
 from bench.interop.languages import Words
 from bench.interop.suites.compose import Compose
 from bench.interop.suites.fault_proxy import FaultProxy
-from bench.interop.suites.suite import SUITE_SECONDS_MAX, Outcome, Outcomes, Suite, Wanted, run
+from bench.interop.suites.suite import OPEN_AUTHORIZER, SUITE_SECONDS_MAX, Outcome, Outcomes, Suite, Wanted, run
 from bench.systems.kafka_jars import VERSION
 from bench.systems.system import OWN_NUMBER, Node
 
@@ -45,13 +45,7 @@ def suites() -> list[Suite]:
         },
         nodes=len(SARAMA_PORTS), advertised=[f"127.0.0.1:{port}" for port in SARAMA_PORTS], heap="384m",
     )  # fmt: skip
-    authorizing = {
-        "kafka.authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "authorizer.enabled": "true",
-        "kafka.super.users": "User:ANONYMOUS", "authorizer.super_users": "User:ANONYMOUS",
-        "kafka.allow.everyone.if.no.acl.found": "true", "authorizer.allow_everyone_if_no_acl_found": "true",
-    }  # fmt: skip
-    kafka_go = Wanted(creating | authorizing, ports=[KAFKA_GO_PORT], advertised=[f"localhost:{KAFKA_GO_PORT}"])
+    kafka_go = Wanted(creating | OPEN_AUTHORIZER, ports=[KAFKA_GO_PORT], advertised=[f"localhost:{KAFKA_GO_PORT}"])
     return [
         _suite("franz-go", FRANZ_GO, _run_franz_go, Wanted(creating)),
         _suite("sarama", SARAMA, _run_sarama, sarama),

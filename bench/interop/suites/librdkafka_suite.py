@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bench.errors import BenchError
 from bench.interop import languages
 from bench.interop.languages import Words
-from bench.interop.suites.suite import Outcome, Outcomes, Suite, Wanted, run
+from bench.interop.suites.suite import OPEN_AUTHORIZER, Outcome, Outcomes, Suite, Wanted, run
 from bench.systems import kafka_jars
 from bench.systems.system import Node
 
@@ -56,7 +56,8 @@ def suites() -> list[Suite]:
         "kafka.auto.create.topics.enable": "true", "kafka.num.partitions": "4", "broker.num_partitions": "4",
         "kafka.group.share.min.record.lock.duration.ms": "1000",
     }  # fmt: skip
-    return [Suite(name, VERSION, _built, partial(_run, one), Wanted(settings)) for name, one in VARIANTS.items()]
+    wanted = Wanted(settings | OPEN_AUTHORIZER)
+    return [Suite(name, VERSION, _built, partial(_run, one), wanted) for name, one in VARIANTS.items()]
 
 
 def _built() -> Path:
@@ -93,7 +94,9 @@ def _run(variant: Variant, home: Path, node: Node, words: Words, output: Path) -
     run(["./test-runner", "-L", *variant.flags, f"-p{AT_ONCE}", *asked], tests, environment, output)
     if not report.exists() or not report.stat().st_size:
         raise BenchError(f"the suite ended before it told of its tests: {output}")
-    return outcomes_of_librdkafka(report.read_text(errors="replace"))
+    outcomes = outcomes_of_librdkafka(report.read_text(errors="replace"))
+    numbers = {number for word in asked for number in word.split(",")}
+    return {test: outcome for test, outcome in outcomes.items() if not numbers or test[:NUMBER] in numbers}
 
 
 def _tools(home: Path) -> Path:

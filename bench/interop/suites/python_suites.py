@@ -58,7 +58,9 @@ def _kafka_python() -> Path:
         languages.call([*pip, "download", "--no-binary", ":all:", "--no-deps", "-d", str(home), wanted])
         with tarfile.open(next(home.glob("kafka_python-*.tar.gz"))) as archive:
             archive.extractall(home, filter="data")
-        (home / f"kafka_python-{KAFKA_PYTHON}" / "test" / "service.py").write_text(_SERVICE)
+        tests = home / f"kafka_python-{KAFKA_PYTHON}" / "test"
+        (tests / "service.py").write_text(_SERVICE)
+        (tests / "__init__.py").touch()  # else Python's own package `test` comes before it
 
     return languages.once(f"suite-kafka-python-{KAFKA_PYTHON}", build)
 

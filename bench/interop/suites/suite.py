@@ -16,6 +16,13 @@ from bench.systems.system import Node
 
 SUITE_SECONDS_MAX = 3600.0
 TEST_SECONDS_MAX = 60
+OPEN_AUTHORIZER = {
+    "kafka.authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "authorizer.enabled": "true",
+    "kafka.super.users": "User:ANONYMOUS", "authorizer.super_users": "User:ANONYMOUS",
+    "kafka.allow.everyone.if.no.acl.found": "true", "authorizer.allow_everyone_if_no_acl_found": "true",
+}  # fmt: skip
+"""Of nodes whose tests make rules, where everybody else may do everything."""
 
 
 class Outcome(enum.Enum):
