@@ -1,4 +1,4 @@
-"""What several runs of suites have found, kept in a file: a suite may be run in pieces, and tests that do not always
+"""Keeps in a file how tests ended in several runs: a suite may be run in pieces, and tests that do not always
 end alike more than once. `python -m bench.interop.suites.kept FILE` prints the table of it.
 
 The file has one line of JSON for each test of each run.

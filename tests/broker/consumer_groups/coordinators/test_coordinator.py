@@ -49,10 +49,14 @@ CALL = RequestContext(version=8, client_id="c", session=Session("10.0.0.1", 5, 1
 CONFIG = ConsumerGroupsConfig(rebalance_delay_ms=0, offsets_topic_partitions=2)
 
 
-async def commit(cluster: ClusterOfOne, offset: int, *, group: str = GROUP, partition: int = 0) -> ErrorCode:
+async def commit(
+    cluster: ClusterOfOne, offset: int, *, group: str = GROUP, partition: int = 0, generation: int = -1
+) -> ErrorCode:
     item = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata=None)
     request = OffsetCommitRequest(
-        group_id=group, topics=(OffsetCommitRequestTopic(name="flights", partitions=(item,)),)
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        topics=(OffsetCommitRequestTopic(name="flights", partitions=(item,)),),
     )
     response = await cluster.groups.offsets.commit_offsets(request, CALL)
     return ErrorCode(response.topics[0].partitions[0].error_code)
@@ -335,6 +339,16 @@ def test_requests_while_loading_are_refused_except_heartbeats() -> None:
         assert await fetch(cluster, "simple") == {0: 2}, "it was committed after all"
 
     simulated(story, msgspec.structs.replace(CONFIG, offsets_topic_partitions=1))
+
+
+def test_a_commit_without_a_member_waits_for_the_log_and_one_of_a_member_does_not() -> None:
+    async def story(cluster: ClusterOfOne) -> None:
+        await cluster.groups.leader_of(GROUP)
+        assert await commit(cluster, 1, generation=1) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await commit(cluster, 1) is ErrorCode.NONE
+        assert await fetch(cluster) == {0: 1}
+
+    simulated(story)
 
 
 def test_everything_is_there_after_a_restart() -> None:

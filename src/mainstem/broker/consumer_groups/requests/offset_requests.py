@@ -48,9 +48,14 @@ class OffsetRequests:
         self._served = submission.served
 
     async def commit_offsets(self, request: OffsetCommitRequest, call: RequestContext) -> OffsetCommitResponse:
-        """An empty group id is a group id like any other, as old clients have it."""
+        """An empty group id is a group id like any other, as old clients have it.
+
+        A commit without a member waits for the log, as it may be the first request to this coordinator; members have
+        met theirs before."""
         caller = Caller.of(call)
-        return await self._submission.answer(
+        member = request.generation_id_or_member_epoch >= 0
+        answer = self._submission.answer if member else self._submission.patient_answer
+        return await answer(
             request.group_id,
             lambda machine, ticket, now: machine.offsets.commit(ticket, request, caller, now),
             lambda code: _refused_commit(request, code),

@@ -40,10 +40,12 @@ class Submission:
         except CoordinatorRefusal as refusal:
             return refused(refusal.code)
 
-    async def patient_answer(self, group_id: str, event: Event, refused: Callable[[ErrorCode], A]) -> A:
+    async def patient_answer(
+        self, group_id: str, event: Event, refused: Callable[[ErrorCode], A], *, nameless: bool = False
+    ) -> A:
         """As `answer`, but a log that is being loaded is waited for: KafkaJS gives up a consumer whose first request is
-        refused for that reason."""
-        if not group_id:
+        refused for that reason, and Sarama an administrator's commit."""
+        if not group_id and not nameless:
             return refused(ErrorCode.INVALID_GROUP_ID)
         try:
             answer: A = await (await self.served.loaded_for(group_id, LOAD_SECONDS_MAX)).submit(event)
