@@ -99,13 +99,15 @@ class NodeReports:
                 )
 
     def _members(self, group: WriteGroup) -> list[MemberState]:
-        """The members of a write group that this node leads, ascending. Votes are those of the committed membership: a
-        change that is not committed dies with the leader, and an operator must not count on it."""
-        voters, peers = group.consensus.committed_membership.voters, group.consensus.peers()
+        """The members of a write group that this node leads, ascending. Votes are those of the committed membership,
+        and its learners stay listed: a change that is not committed dies with the leader, and an operator must not
+        count on it."""
+        committed, peers = group.consensus.committed_membership, group.consensus.peers()
+        voters = committed.voters
         members = [MemberState(peer.node_id, peer.match_index, peer.active, peer.node_id in voters) for peer in peers]
         members.append(MemberState(self._node_id, group.last_index, True, self._node_id in voters))
-        going = voters - {member.node for member in members}
-        members += [MemberState(node_id, 0, False, True) for node_id in going]  # the leader sends it nothing any more
+        going = committed.members - {member.node for member in members}  # the leader sends these nothing any more
+        members += [MemberState(node_id, 0, False, node_id in voters) for node_id in going]
         return sorted(members, key=lambda member: member.node)
 
     async def of(self, node_ids: list[int]) -> dict[int, NodeReport | None]:
