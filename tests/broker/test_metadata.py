@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.broker.harness import Fakes, call, make_broker
+from tests.broker.harness import Fakes, call, make_broker, serving
 from tests.fakes.clock import FakeClock
 from tests.fakes.metadata import FakeMetadata
 from tests.harness.patience import PATIENCE_SECONDS
+from tests.server.raw_client import RawClient
 
 from mainstem.broker.admin.topic_admin import create_partitions, create_topic, delete_topics
 from mainstem.broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from mainstem.nameserver.errors import MetadataUnavailable, UnknownTopic
 from mainstem.protocol import codec
 from mainstem.protocol.encoded_array import EncodedArray, elements
 from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.api_versions import ApiVersionsRequest
 from mainstem.protocol.messages.metadata import (
     AUTHORIZED_OPERATIONS_UNKNOWN,
     MetadataRequest,
@@ -246,6 +248,30 @@ def test_a_cluster_of_several_nodes_is_described() -> None:
         ]
         clock.advance(STORAGE_LISTED_SECONDS)
         assert [node.node_id for node in (await ask(fakes, "t")).brokers] == [1, 3]
+
+    asyncio.run(scenario())
+
+
+def test_a_client_is_told_of_dead_nodes_by_the_name_that_it_gave_on_its_connection() -> None:
+    async def scenario() -> None:
+        async with serving() as node:
+            node.metadata.nodes_known[:] = [Node(node_id=n, host="h", port=9000 + n) for n in (1, 2, 3)]
+
+            async def told(client: RawClient) -> set[int]:
+                response = await client.call(MetadataRequest(topics=()), 9)
+                return {broker.node_id for broker in response.brokers}
+
+            sarama, other = await node.connect(), await node.connect()
+            try:
+                await sarama.call(ApiVersionsRequest(client_software_name="sarama", client_software_version="1"), 3)
+                await other.call(ApiVersionsRequest(client_software_name="other", client_software_version="1"), 3)
+                assert await told(sarama) == await told(other) == {1, 2, 3}
+                node.metadata.dead = {2}
+                assert await told(sarama) == {1, 3}, "it would go on asking the replica that it read from"
+                assert await told(other) == {1, 2, 3}
+            finally:
+                await sarama.close()
+                await other.close()
 
     asyncio.run(scenario())
 

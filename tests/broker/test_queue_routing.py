@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy
+import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.leadership import FakeLeadership
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
 from mainstem.broker.queue_routing import (
+    GO_BY_THE_LIST,
     LISTED_SECONDS,
     SETTLED_SECONDS,
     STORAGE_LISTED_SECONDS,
@@ -94,7 +96,7 @@ def test_nodes_that_go_are_listed_a_while_longer_than_queues_are_sent_to_them() 
     listed = BrokerList(metadata, clock.monotonic)
 
     def told() -> set[int]:
-        return {node.node_id for node in listed.nodes()}
+        return {node.node_id for node in listed.nodes("librdkafka")}
 
     assert told() == {*STORES, *BROKERS}
     clock.advance(600)  # nobody asked for a long time
@@ -111,8 +113,27 @@ def test_nodes_that_go_are_listed_a_while_longer_than_queues_are_sent_to_them() 
     metadata.dead.clear()
     metadata.nodes_known = [node for node in metadata.nodes_known if node.node_id != 5]
     metadata.nodes_known.append(Node(node_id=5, host="elsewhere", port=2, roles=frozenset({NodeRole.BROKER})))
-    assert [node.host for node in listed.nodes() if node.node_id == 5] == ["elsewhere"], "where it is now"
+    assert [node.host for node in listed.nodes("librdkafka") if node.node_id == 5] == ["elsewhere"], "where it is now"
     metadata.dead.add(5)
     assert 5 in told()
     metadata.dead.clear()
-    assert sorted(node.node_id for node in listed.nodes()) == [*STORES, *BROKERS], "once"
+    assert sorted(node.node_id for node in listed.nodes("librdkafka")) == [*STORES, *BROKERS], "once"
+
+
+@pytest.mark.parametrize("client", sorted(GO_BY_THE_LIST))
+def test_a_client_that_a_dead_node_holds_up_is_told_of_it_no_more(client: str) -> None:
+    clock = FakeClock()
+    stores = [Node(node_id=number, host="h", port=1) for number in STORES]
+    brokers = [Node(node_id=number, host="h", port=1, roles=frozenset({NodeRole.BROKER})) for number in BROKERS]
+    metadata = FakeMetadata([*stores, *brokers])
+    listed = BrokerList(metadata, clock.monotonic)
+
+    def told(name: str) -> set[int]:
+        return {node.node_id for node in listed.nodes(name)}
+
+    assert told(client) == {*STORES, *BROKERS}
+    metadata.dead |= {4, 1}
+    assert told(client) == {2, 3, *BROKERS}, "queues of a broker without storage move first, for every client"
+    assert told("") == told("a program's own name") == {*STORES, *BROKERS}, "librdkafka may be in it"
+    metadata.dead.clear()
+    assert told(client) == {*STORES, *BROKERS}

@@ -34,6 +34,10 @@ STORAGE_LISTED_SECONDS = 30.0
 """Most producers have sent the offsets of the transaction that they are in by then, and a node that is started again is
 back. No longer: administrators' clients ask every node that is listed, and wait for those that do not answer."""
 
+GO_BY_THE_LIST = frozenset({"sarama", "kafka-python", "apache-kafka-java"})
+"""Clients by the names that they give themselves, which a node that is gone holds up as long as it is listed, and who
+do without it: Sarama and kafka-python read from a replica in their rack until then, Java's administrators ask it."""
+
 KNOWN_MAX = 100_000
 """Queues whose brokers are remembered, some ten MB."""
 
@@ -121,7 +125,8 @@ class BrokerList:
     A transactional producer of librdkafka (2.10 and later) that was told of a group's coordinator, and takes that node
     out of use before it has asked for the next one, does not ask any more: sending offsets to a transaction stands
     still until another connection is lost, or its time is over. As long as the node is listed, the producer tries to
-    reach it, and asks for the coordinator whenever it fails.
+    reach it, and asks for the coordinator whenever it fails. Programs name librdkafka as they like, so this is for all
+    but a few clients that are known to suffer by it (`GO_BY_THE_LIST`).
     """
 
     def __init__(self, cluster: Cluster, monotonic: Callable[[], float]) -> None:
@@ -133,8 +138,8 @@ class BrokerList:
         """Those that are alive no more, and when they are not listed any more, counted from the first look without
         them."""
 
-    def nodes(self) -> Sequence[Node]:
-        """The nodes in no order."""
+    def nodes(self, client: str) -> Sequence[Node]:
+        """The nodes in no order, for a client that gives itself this name (`Session.software_name`)."""
         now = self._monotonic()
         alive = {node.node_id: node for node in self._cluster.alive_nodes()}
         for node_id, node in self._last.items():
@@ -147,7 +152,8 @@ class BrokerList:
             for node_id, (node, until) in self._gone.items()
             if node_id not in alive and now < until
         }
-        return [*alive.values(), *(node for node, _ in self._gone.values())]
+        held_up = client in GO_BY_THE_LIST
+        return [*alive.values(), *(node for node, _ in self._gone.values() if not (held_up and node.stores))]
 
 
 def _weight(queue_id: int, node_id: int) -> int:

@@ -77,7 +77,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: RequestContext)
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in nodes_at(broker.broker_list.nodes(), call.session.listener)
+            for node in nodes_at(broker.broker_list.nodes(call.session.software_name), call.session.listener)
         ),
         cluster_id=broker.metadata.cluster_id(),
         controller_id=controller_id(broker, alive),
