@@ -199,7 +199,7 @@ def test_a_guest_learns_and_gets_no_vote() -> None:
 
 def test_a_guest_begins_a_replica_and_removes_it_when_it_is_none_any_more() -> None:
     group = Group(2, 3)
-    group.serving, group.core = False, None
+    group.serving, group.core, group.last_index = False, None, 0
     world = World(group, 2, 3)
     world.guests = frozenset({1})
     world.rounds()
@@ -210,3 +210,16 @@ def test_a_guest_begins_a_replica_and_removes_it_when_it_is_none_any_more() -> N
     world.guests = frozenset()
     world.rounds()
     assert world.looked == [(0, {2, 3})]
+
+
+def test_a_replica_comes_back_once_what_the_former_one_left_is_removed() -> None:
+    group = Group(2, 3)
+    group.serving, group.core = False, None
+    world = World(group, 2, 3)
+    world.guests = frozenset({1})
+    world.rounds()
+    assert world.looked == [(0, {2, 3})], "its log is still here: nobody else would remove it before the next start"
+    group.last_index = 0
+    world.rounds()
+    assert len(world.looked) == 1
+    assert world.taken

@@ -94,6 +94,8 @@ class MembershipSteps:
                     continue  # it is about to begin here
                 belongs = self._node_id in wanted or self._node_id in guests
                 if belongs and group.consensus.core is None and group.consensus.failure is None:
+                    if group.last_index:  # a replica left here, and its files were being given to another node
+                        await self._leave(group.group, wanted)
                     await self._take_part(group.group, wanted)
                 elif wanted and group.serving:
                     self._step(group, wanted, guests)
