@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
 from tests.broker.harness import Fakes, make_broker
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.broker.topics.queue_care import GRACE_SECONDS, LEFT_OVER_MAX, QueueCare
 from mainstem.errors import LeaderMissing
-from mainstem.model import QueueRange
+from mainstem.model import QueueRange, Topic
 
 
 class CountingStore(MemoryStore):
@@ -26,6 +27,8 @@ class CountingStore(MemoryStore):
         self.elsewhere: list[int] = []
         """Deleted topics whose queues are here, and on no leader."""
         self.asked: list[list[int]] = []
+        self.unheard: list[QueueRange] = []
+        """Queues that leaders have, and this node, which has a replica, has not."""
 
     async def create(self, ranges: Sequence[QueueRange]) -> None:
         self.changes += 1
@@ -33,6 +36,7 @@ class CountingStore(MemoryStore):
             self.failures -= 1
             raise LeaderMissing("write groups [1] have no leader")
         await super().create(ranges)
+        self.unheard = [one for one in self.unheard if one not in ranges]
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
         self.changes += 1
@@ -46,6 +50,9 @@ class CountingStore(MemoryStore):
     async def left_over(self) -> list[int]:
         return self.elsewhere
 
+    async def lacking(self, topic: Topic | None) -> list[QueueRange]:
+        return [one for one in self.unheard if topic is None or one.topic_number == topic.number]
+
 
 def told(story: Callable[[Fakes, CountingStore, QueueCare], Awaitable[None]]) -> None:
     loop = SimulatedLoop()
@@ -53,7 +60,7 @@ def told(story: Callable[[Fakes, CountingStore, QueueCare], Awaitable[None]]) ->
     async def cared_for() -> None:
         fakes = make_broker(loop)
         store = CountingStore(loop)
-        care = QueueCare(fakes.metadata, fakes.leadership, store, store, loop, store.left_over)
+        care = QueueCare(fakes.metadata, fakes.leadership, store, store, loop, store.left_over, store.lacking)
         fakes.leadership.store = store
         running = asyncio.ensure_future(care.run())
         await story(fakes, store, care)
@@ -158,5 +165,20 @@ def test_queues_left_over_are_looked_for_after_a_deletion_and_until_they_are_gon
         assert first == [gone.number, *range(10_000, 10_000 + LEFT_OVER_MAX - 1)]
         assert store.asked[1:] == [first, [10_000 + LEFT_OVER_MAX - 1]]
         assert store.elsewhere == []
+
+    told(story)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["topic heard of", "since the start"])
+def test_queues_that_lack_on_a_replica_alone_are_made_by_the_leaders_again(heard: bool) -> None:
+    async def story(fakes: Fakes, store: CountingStore, care: QueueCare) -> None:
+        topic = await fakes.metadata.create_topic("t", 3, 1, {})
+        await MemoryStore.create(store, [QueueRange(topic.number, 0, 3)])
+        store.unheard, store.failures = [QueueRange(topic.number, 0, 3)], 1
+        if heard:
+            care.changed(topic)
+        await asyncio.sleep(3 * GRACE_SECONDS)
+        assert store.unheard == []
+        assert store.changes == 2, "once in vain"
 
     told(story)

@@ -127,3 +127,17 @@ def test_queues_that_came_back_with_the_log_are_left_over_once_their_deletion_is
         assert await node.storage.queues.left_over(deleted.__contains__) == [], "the log says so behind their creation"
 
     simulated(tmp_path, story, three_groups)
+
+
+def test_queues_lack_where_a_write_group_of_theirs_has_a_replica() -> None:
+    """Their leader has them, perhaps, from the log of a write group that this node has not."""
+    groups: list[Any] = [
+        SimpleNamespace(consensus=SimpleNamespace(core=None), last_index=0),
+        SimpleNamespace(consensus=SimpleNamespace(core=object()), last_index=9),
+    ]
+    table = QueueTable()
+    table.create(8, 0, 2)
+    nothing: Any = None
+    queues = LocalQueueAdmin(groups, lambda queue_id: queue_id % 2, table, nothing, nothing, nothing)
+    topics: list[Any] = [SimpleNamespace(number=number, partitions=count) for number, count in ((7, 2), (8, 2), (9, 1))]
+    assert asyncio.run(queues.lacking(topics)) == [QueueRange(7, 0, 2)], "8 is here, and 9 in the other write group"

@@ -10,6 +10,10 @@ commands about queues with metadata that may be old, while the leader knew of th
 commands, made no queues, and finds none to delete. So a node looks for such queues of its own a while after it began,
 and after deletions, and asks the leaders to log the deletion behind the commands that made them. A node makes no
 queues of topics that it knows to be deleted.
+
+Queues may also lack on a node alone: their making stands in the log of one write group, and the leader of another has
+them from there, and nothing to make, while a node that has only the other one hears of them never. So a node that has a
+replica and not the queues asks the leaders to log the making, a while after it began and after it heard of the topic.
 """
 
 from __future__ import annotations
@@ -50,14 +54,17 @@ class QueueCare:
         queue_admin: QueueAdmin,
         clock: Clock,
         left_over: Callable[[], Awaitable[Sequence[int]]],
+        lacking: Callable[[Topic | None], Awaitable[Sequence[QueueRange]]],
     ) -> None:
-        """`left_over` finds the deleted topics that have queues on this node, whichever node leads these."""
+        """`left_over` finds the deleted topics that have queues on this node, whichever node leads these; `lacking` the
+        queues of one topic, or of all for None, that this node should have and has not."""
         self._metadata = metadata
         self._leadership = leadership
         self._store = store
         self._queue_admin = queue_admin
         self._clock = clock
         self._left_over = left_over
+        self._lacking = lacking
         self._due: deque[tuple[float, Topic | None]] = deque()
         """When to check which topic, in order; None: look for all that are left over."""
         self._looks_for_left_over = False
@@ -89,7 +96,7 @@ class QueueCare:
                 continue
             self._due.popleft()
             if topic is None:
-                await self._delete_left_over()
+                await self._look()
                 continue
             try:
                 await self._look_after(topic)
@@ -98,13 +105,21 @@ class QueueCare:
                 self.changed(topic)
             await asyncio.sleep(0)
 
-    async def _delete_left_over(self) -> None:
-        """Ask again and again until no queue is left: a write group may have no leader now."""
+    async def _look(self) -> None:
+        """Ask again and again until no queue is left over, and none lacks: a write group may have no leader now."""
         self._looks_for_left_over = False
+        lacking = (await self._lacking(None))[:LEFT_OVER_MAX]
         numbers = (await self._left_over())[:LEFT_OVER_MAX]
+        if lacking or numbers:
+            self._look_for_left_over()
+        if lacking:
+            logger.warning("queues of %d topics lack here, as of number %d", len(lacking), lacking[0].topic_number)
+            try:
+                await self._queue_admin.create(lacking)
+            except (MainstemError, OSError) as error:
+                logger.warning("queues of %d topics: %s; tried again", len(lacking), error)
         if not numbers:
             return
-        self._look_for_left_over()
         logger.warning("%d deleted topics have queues left here, as topic number %d: they go", len(numbers), numbers[0])
         try:
             await self._queue_admin.delete(numbers)
@@ -118,7 +133,7 @@ class QueueCare:
             if await self._any(topic, there=True):
                 logger.warning("topic %s is deleted, and has queues left: they go", topic.name)
                 await self._queue_admin.delete([topic.number])
-        elif await self._any(known, there=False):
+        elif await self._any(known, there=False) or await self._lacking(known):
             logger.warning("topic %s lacks queues: they are made", topic.name)
             await self._queue_admin.create([QueueRange(known.number, 0, known.partitions)])
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.broker.topics.queue_care import QueueCare
-from mainstem.model import FeatureLevel
+from mainstem.model import FeatureLevel, QueueRange, Topic
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.disk.starts_file import StartsFile
@@ -112,7 +112,13 @@ class HeldStorage:
         if nameserver.others is not None:
             left_over = partial(storage.queues.left_over, nameserver.lookups.was_deleted)
             clock = self._setup.ports.clock
-            care = QueueCare(nameserver.lookups, self.leadership, storage.messages, self.queue_admin, clock, left_over)
+
+            async def lacking(topic: Topic | None) -> list[QueueRange]:
+                return await storage.queues.lacking(nameserver.lookups.topics() if topic is None else [topic])
+
+            care = QueueCare(
+                nameserver.lookups, self.leadership, storage.messages, self.queue_admin, clock, left_over, lacking
+            )
             nameserver.subscribe(partial(look_after, care))
             background.begin(care.run, "queue care")
 

@@ -127,6 +127,20 @@ class LocalQueueAdmin:
                 await asyncio.sleep(0)
         return numbers
 
+    async def lacking(self, topics: Iterable[Topic]) -> list[QueueRange]:
+        """The topics that lack queues here though this node has a replica of one of their write groups. On a node that
+        lags behind, their creation may be on its way."""
+        missing: list[QueueRange] = []
+        for looked_at, topic in enumerate(topics, 1):
+            wanted = QueueRange(topic.number, 0, topic.partitions)
+            if not self._exists(wanted) and any(
+                self._groups[group].consensus.core is not None for group in self._groups_with(wanted)
+            ):
+                missing.append(wanted)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return missing
+
     async def truncate(self, before: Mapping[int, int]) -> dict[int, int | MainstemError | None]:
         """Raises `StorageFailed` when this node writes no more."""
         answers: dict[int, int | MainstemError | None] = {}
