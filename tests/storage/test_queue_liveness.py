@@ -68,3 +68,24 @@ def test_queues_that_went_to_other_nodes_are_gone_once_nothing_of_them_is_anywhe
     assert starts() == [GONE, 0]
     parts.add(away)
     assert starts() == [0, 0]
+
+
+def test_a_queue_in_a_write_group_that_left_is_not_gone_while_another_here_has_an_earlier_part_of_it() -> None:
+    here, left, queue, never_here = 0, 1, queue_id_of(1, 0), queue_id_of(1, 1)
+    table = QueueTable()
+    table.create(1, 0, 2)
+    slots = [here] * SLOTS
+    slots[slot_of(queue)] = slots[slot_of(never_here)] = left
+    placement = Placement(slots)
+    placement.grow(slots, 2, {slot_of(queue): 1}, {slot_of(queue): [here]})
+    liveness = QueueLiveness(
+        table,
+        lambda number: False,
+        placement,
+        has_left=lambda group: group == left,
+        is_here=lambda group: group == here,
+    )
+    placement.arrive(queue, here, left, 10)
+    assert liveness.log_starts(numpy.array([queue, never_here], numpy.uint64)).tolist() == [0, GONE]
+    placement.grow(slots, 2, {slot_of(queue): 1})
+    assert liveness.log_starts(numpy.array([queue, never_here], numpy.uint64)).tolist() == [GONE, GONE]

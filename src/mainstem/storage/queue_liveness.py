@@ -47,8 +47,8 @@ class QueueLiveness:
         self._is_here = is_here
 
     def log_starts(self, queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.int64]:
-        """Per queue id its log start; `GONE` for queues of deleted topics, of write groups that left, and for those
-        that have moved to other nodes with all they had; 0 for unknown queues."""
+        """Per queue id its log start, 0 for unknown queues. `GONE`: its topic is deleted; or its write group left, and
+        no other one here has been its own; or it has moved to other nodes with all it had."""
         starts = self._table.column(queue_ids, LOG_START, UNKNOWN)
         unknown = numpy.flatnonzero(starts == UNKNOWN)
         if len(unknown):
@@ -58,7 +58,9 @@ class QueueLiveness:
         placement = self._placement
         left = [group for group in range(placement.groups) if self._has_left(group)] if placement is not None else []
         if placement is not None and left:
-            starts[numpy.isin(placement.groups_of(queue_ids), left)] = GONE
+            here = [group for group in range(placement.groups) if self._is_here(group)]
+            gone = numpy.isin(placement.groups_of(queue_ids), left)
+            starts[gone & ~placement.ever_in(queue_ids, here)] = GONE
         if placement is not None:
             starts[placement.gone_elsewhere(queue_ids, self._is_here)] = GONE
         return starts
