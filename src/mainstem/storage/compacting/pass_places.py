@@ -70,6 +70,8 @@ class PassQueues:
     def ends(self, queue_ids: QueueIds) -> Integers:
         """The clean end of each queue; 0 for those that are not in the pass."""
         queue_ids = numpy.ascontiguousarray(queue_ids)
+        if not len(self._queue_ids):
+            return numpy.zeros(len(queue_ids), numpy.int64)
         places = self.places(queue_ids)
         ends: Integers = numpy.where(self._queue_ids[places] == queue_ids, self._queues["end"][places], 0)
         return ends
