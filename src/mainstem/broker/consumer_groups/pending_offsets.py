@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
@@ -194,8 +195,7 @@ def commit(
             ):
                 partition_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             elif code is ErrorCode.NONE:
-                fields = {"topic_id": known or ZERO_UUID, "coordinator_epoch": coordinator_epoch}
-                _wait(step, request, topic.name, partition, **fields)
+                _wait(step, request, topic.name, known or ZERO_UUID, partition, coordinator_epoch)
             index = partition.partition_index
             partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=partition_code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(partitions)))
@@ -206,8 +206,9 @@ def _wait(
     step: Step,
     request: TxnOffsetCommitRequest,
     topic: str,
+    topic_id: UUID,
     partition: TxnOffsetCommitRequestPartition,
-    **fields: object,
+    coordinator_epoch: int,
 ) -> None:
     key = PendingOffsetKey(
         group=request.group_id,
@@ -221,7 +222,8 @@ def _wait(
         leader_epoch=partition.committed_leader_epoch,
         metadata=partition.committed_metadata or "",
         commit_timestamp=step.now.wall_ms,
-        **fields,  # type: ignore[arg-type]
+        topic_id=topic_id,
+        coordinator_epoch=coordinator_epoch,
     )
     step.write(PendingRecord(key, value))
 

@@ -80,7 +80,8 @@ class CoordinatorVerification:
     async def ask(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition], *, adds: bool
     ) -> Verified:
-        """Whether the producer may write to these partitions; with `adds` they become part of the transaction."""
+        """Ask the coordinator whether the producer may write to these partitions; with `adds` it takes them into the
+        transaction."""
         unavailable = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if not partitions:
             return Verified({})

@@ -65,10 +65,10 @@ class MembershipSteps:
         this node is still a member. `founds`: a new write group is to begin here, and has not. `has_later`: whether a
         node may have batches of queues that come behind some of the write group's log here. `is_ahead`: whether that
         log tells of moves that `guests` may not know: then no guest is removed."""
-        self._is_ahead = is_ahead
         self._founds = founds
         self._guests = guests
         self._has_later = has_later
+        self._is_ahead = is_ahead
         self._node_id = node_id
         self._groups = groups
         self._placements = placements
@@ -118,10 +118,9 @@ class MembershipSteps:
         self, group: WriteGroup, wanted: frozenset[int], guests: frozenset[int] = NOBODY
     ) -> MembershipChange | None:
         voters, learners = group.consensus.voters, group.consensus.learners
-        for node_id in sorted(learners - wanted - guests):
-            if self._is_ahead(group.group):
-                break
-            return MembershipChange(ChangeKind.REMOVE, node_id)
+        leaving = learners - wanted - guests
+        if leaving and not self._is_ahead(group.group):
+            return MembershipChange(ChangeKind.REMOVE, min(leaving))
         for node_id in sorted((wanted | guests) - voters - learners):
             if self._alive(node_id) and (node_id in wanted or not self._has_later(group.group, node_id)):
                 return MembershipChange(ChangeKind.ADD_LEARNER, node_id)
