@@ -17,10 +17,15 @@ from mainstem.storage.split import merge_log
 WHOLE = "/whole"
 
 
+def bytes_of(lines: MergeLines) -> dict[str, int]:
+    """The lines in bytes, by their names."""
+    return {name: line for name, line in lines._asdict().items() if "bytes" in name}
+
+
 def scaled(scale: str) -> MergeLines:
     """The lines of a node's merges, each divided by `scale`, but for that of packed files where it ends in `WHOLE`."""
     lines = MergeLines()
-    least = MergeLines(*(line // int(scale.removesuffix(WHOLE)) for line in lines))
+    least = lines._replace(**{name: line // int(scale.removesuffix(WHOLE)) for name, line in bytes_of(lines).items()})
     return least._replace(packed_bytes=lines.packed_bytes) if scale.endswith(WHOLE) else least
 
 

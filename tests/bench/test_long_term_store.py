@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from bench.errors import BenchError
-from bench.nodes.scaled_node import scaled
+from bench.nodes.scaled_node import bytes_of, scaled
 from bench.store.plain_splitter import PlainSplitter, file_bytes
 from bench.store.reads.store_reads import FILES, measured
 from bench.store.spark_pass import Pass, moved_bytes
@@ -31,7 +31,8 @@ SCALE = 2048
 
 def test_a_scale_divides_every_line() -> None:
     lines = scaled("64")
-    assert [64 * line for line in lines] == list(MergeLines())
+    assert {name: 64 * line for name, line in bytes_of(lines).items()} == bytes_of(MergeLines())
+    assert lines.input_files_max == MergeLines().input_files_max
     lines.validate()
     whole = scaled("64/whole")
     assert whole == lines._replace(packed_bytes=MergeLines().packed_bytes)

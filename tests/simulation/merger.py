@@ -173,7 +173,9 @@ class Mergers:
     async def _files(self, work: MergeWork, killed: str | None, *, hurries: bool) -> list[StoreFile]:
         self._end_at("asked", killed)
         topics = facts_of(work.topics)
-        lines = MergeLines()._replace(packed_bytes=work.packed_bytes, task_bytes=work.task_bytes)
+        lines = MergeLines()._replace(
+            packed_bytes=work.packed_bytes, task_bytes=work.task_bytes, output_files_max=work.output_files_max
+        )
         await self._pause(hurries)
         with tempfile.TemporaryDirectory(dir=Path(self._node.manifest_path).parent) as directory:
             inputs = self._inputs(work, Path(directory))

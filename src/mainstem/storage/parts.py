@@ -59,6 +59,7 @@ from mainstem.storage.repair.waiting_write_groups import WaitingWriteGroups
 from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
+from mainstem.storage.split.merge_room import MergeRoom
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.split.split_recording import OwnRecording, SharedRecording, SplitRecording
 from mainstem.storage.split.tier_ages import TierAges
@@ -402,6 +403,7 @@ class StorageParts:
             borders=self.tier_log.borders,
             ages=ages.aged,
             gaps_in=self.placement.gaps_in,
+            room=MergeRoom(setup.command_bytes_max) if setup.shared else None,
         )
         self.compaction_log = LocalCompactionLog(
             self.store_work,

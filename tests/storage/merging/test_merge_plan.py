@@ -445,6 +445,51 @@ def test_a_cut_covers_every_queue_once_and_reaches_the_lines(sizes: list[int], d
     assert all(len(piece) == 1 or sum(output.bytes for output in piece) <= 5_000 for piece in pieces)
 
 
+@given(
+    sizes=st.lists(st.sampled_from([1, 100, 999, 1_000, 1_500, 40_000]), min_size=1, max_size=60),
+    most=st.integers(1, 40),
+    data=st.data(),
+)
+def test_a_cut_makes_no_more_files_than_it_may(sizes: list[int], most: int, data: st.DataObject) -> None:
+    lines = MergeLines(packed_bytes=1_000)
+    classes = data.draw(st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
+    line = numpy.array(data.draw(st.lists(st.sampled_from([500, 2_000]), min_size=len(sizes), max_size=len(sizes))))
+    queue_ids = numpy.arange(len(sizes), dtype=numpy.uint64)
+    free = cut(queue_ids, numpy.array(sizes), line, classes, lines)
+    outputs = cut(queue_ids, numpy.array(sizes), line, classes, lines._replace(output_files_max=most))
+    assert len(outputs) <= most
+    if len(free) <= most:
+        assert outputs == free, "a cut that has room is as it was"
+    held = [(number, output.part) for output in outputs for number in range(output.first_queue, output.last_queue + 1)]
+    assert held == sorted(set(held))
+    assert {number for number, _ in held} == set(range(len(sizes))), "none is left out"
+    assert all(output.bytes >= line[output.first_queue] for output in outputs if output.is_segment)
+
+
+def test_a_merge_of_many_small_segments_makes_as_many_as_it_may() -> None:
+    """32 GiB of two thousand queues whose topics ask for segments of a MiB."""
+    sizes = numpy.full(2_000, 16 << 20)
+    ids, line = numpy.arange(2_000, dtype=numpy.uint64), numpy.full(2_000, 1 << 20)
+    lines = MergeLines()
+    assert len(cut(ids, sizes, line, ["forever"] * 2_000, lines)) == 32_000
+    for most in (1_500, 2_500):
+        outputs = cut(ids, sizes, line, ["forever"] * 2_000, lines._replace(output_files_max=most))
+        assert most // 8 <= len(outputs) <= most
+
+
+def test_a_merge_takes_no_more_files_than_it_may() -> None:
+    runs = [span(RUNS, 10, at=number) for number in range(40)]
+    assert chosen(*runs) is None
+    few = MergeLines(input_files_max=30, final_files_max=8)
+    assert choose(runs, few, line_of) == Choice(0, 30, PACKED), "so many are not waited for"
+    packed = [span(PACKED, 200, at=number) for number in range(40)]
+    assert choose(packed, MergeLines(), line_of) is None
+    assert choose(packed, few, line_of) is not None, "nor would more be merged later"
+    tiny = [span(FINAL, 1, at=number) for number in range(40)]
+    assert choose(tiny, MergeLines(), line_of) == Choice(0, 40, FINAL)
+    assert choose(tiny, few, line_of) == Choice(0, 8, FINAL)
+
+
 def test_classes_are_apart_where_each_reaches_the_line() -> None:
     queue_ids = numpy.arange(6, dtype=numpy.uint64)
     sizes = numpy.array([600, 600, 600, 300, 700, 100])

@@ -22,8 +22,10 @@ from mainstem.rpc.messages.split import PASSED_OVER, FileDescription
 from mainstem.storage.errors import StorageError
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import facts_of, measure
+from mainstem.storage.merging.merge_spans import FINAL
 from mainstem.storage.store_files.object_names import file_objects, object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of, paths_of
@@ -92,8 +94,9 @@ class Splitter:
         ]
         liveness = Liveness(lambda ids: LiveOffsets(ids.astype("i8") * 0, ids.astype("i8") * 0 + LIVE_MAX))
         topics = facts_of(work.topics)
+        lines = self.node.storage.merge_log.lines._replace(output_files_max=work.output_files_max)
         found: list[StoreFile] = []
-        for task in measure(inputs, liveness, topics, self.node.storage.merge_log.lines).tasks:
+        for task in measure(inputs, liveness, topics, lines).tasks:
             found += merge_files(
                 task,
                 inputs,
@@ -261,6 +264,33 @@ def test_a_merge_takes_the_place_of_its_inputs_in_one_step_and_these_are_deleted
         assert await node.read_offsets() == list(range(30))
 
     simulated(tmp_path, story, shared(bucket))
+
+
+def test_a_merge_makes_no_more_files_than_one_command_names(tmp_path: Path) -> None:
+    """Sixty queues have enough for a segment each, of which a command of 8 KiB names two dozen."""
+    bucket: list[SimulatedBucket] = []
+    queues = [queue_id_of(1, partition) for partition in range(60)]
+
+    def prepare(node: SmallNode) -> None:
+        shared(bucket)(node)
+        node.topics = [topic(1, partitions=60, segment_bytes=500)]
+
+    async def story(node: SmallNode) -> None:
+        splitter = Splitter(node, bucket[0], tmp_path)
+        node.storage.merge_log.lines = MergeLines(packed_bytes=500, level_one_bytes=1 << 20, wait_bytes_max=1 << 20)
+        for _ in range(2):
+            for queue in queues:
+                await node.fill(1, queue)
+            assert await splitter.split() == ["committed"]
+            assert await splitter.merge() == "merged"
+        left = node.storage.remote.manifest.files
+        assert 2 < len(left) < 40
+        assert {left[name].level for name in left} == {FINAL}
+        assert sum(left[name].batch_count for name in left) == 2 * len(queues)
+        for queue in queues:
+            assert await node.read_offsets(queue) == [0, 1]
+
+    simulated(tmp_path, story, prepare)
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -57,6 +57,7 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of their blocks."""
     packed_bytes: int
     task_bytes: int
+    output_files_max: int = 0
 
 
 class MeasureWork(msgspec.Struct, frozen=True):
@@ -94,7 +95,9 @@ def run_measure(work: bytes) -> bytes:
     """A `MeasureWork` in, a `MeasureDone` out."""
     asked = msgspec.json.decode(work, type=MeasureWork)
     job = asked.job
-    lines = MergeLines()._replace(packed_bytes=job.packed_bytes, task_bytes=job.task_bytes)
+    lines = MergeLines()._replace(
+        packed_bytes=job.packed_bytes, task_bytes=job.task_bytes, output_files_max=job.output_files_max
+    )
     node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
     try:
         with task_files(job.settings, node, job.inputs) as files:

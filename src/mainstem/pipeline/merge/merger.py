@@ -212,6 +212,7 @@ class Merger:
             inputs=tuple(input_file(self._settings, work.group, entry.file.name) for entry in work.inputs),
             packed_bytes=work.packed_bytes,
             task_bytes=work.task_bytes,
+            output_files_max=work.output_files_max,
         )
 
     def _on_executors(self, function: Callable[[bytes], bytes], work: list[bytes]) -> list[bytes]:

@@ -60,6 +60,8 @@ class MergeWork(msgspec.Struct, frozen=True, kw_only=True):
     """By number, the topics that exist, of all queues in the inputs and maybe of others."""
     packed_bytes: int = 0
     task_bytes: int = 0
+    output_files_max: int = 0
+    """No more files are taken in the place of the inputs; 0: as many as there are."""
     host: str = ""
     """`host_identity()` of the node: where it is the same, the queue store's directory is that of the node."""
 

@@ -1,4 +1,4 @@
-"""How much is enough for a merge: the lines, in bytes, that files, levels and tasks reach."""
+"""How much is enough for a merge: lines, in bytes, that files, levels and tasks reach; how many files it may have."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEVER = numpy.int64(2**62)
 
 
 class MergeLines(NamedTuple):
-    """How much is enough, in bytes of batches of one write group."""
+    """How much is enough, in bytes of batches of one write group, and how many files are too many."""
 
     packed_bytes: int = 128 << 20
     """Each packed file reaches this."""
@@ -40,6 +40,12 @@ class MergeLines(NamedTuple):
     level_two_bytes: int = 64 << 30
     task_bytes: int = 1 << 30
     """The bytes that one task merges, unless one segment is larger: a split waits for it at the most."""
+    input_files_max: int = 1 << 14
+    """Files that one merge takes, unless one span has more: some megabytes in the node's answer."""
+    final_files_max: int = 1 << 14
+    """The same where queue segments may be among them, whose names are long."""
+    output_files_max: int = 0
+    """Files that one merge makes; 0: as many as there are. Its files are larger where there would be more."""
 
     def validate(self) -> None:
         """Raises ConfigError for lines that cannot be used."""

@@ -15,7 +15,7 @@ import numpy
 import numpy.typing
 
 from mainstem.storage.extents.extent_index import QueueIds
-from mainstem.storage.merging.merge_lines import Integers, MergeLines
+from mainstem.storage.merging.merge_lines import SEGMENT_BYTES_MAX, Integers, MergeLines
 from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
 
 TASK_ROWS_MAX = 1 << 20
@@ -62,7 +62,24 @@ class Output(NamedTuple):
 def cut(
     queue_ids: QueueIds, sizes: Integers, segment_lines: Integers, classes: Sequence[str], lines: MergeLines
 ) -> list[Output]:
-    """The files that have these queues (ascending, each with bytes), in the order of their keys.
+    """The files that have these queues (ascending, each with bytes), in the order of their keys. If these were more
+    than a merge may make, it raises all lines until they are not."""
+    packed = lines.packed_bytes
+    outputs = _cut(queue_ids, sizes, segment_lines, classes, packed)
+    total = int(sizes.sum())
+    least = total // max(1, lines.output_files_max)
+    while 0 < lines.output_files_max < len(outputs) and least <= 2 * total:
+        packed = max(packed, least)
+        raised = numpy.maximum(segment_lines, min(least, SEGMENT_BYTES_MAX))
+        outputs = _cut(queue_ids, sizes, raised, classes, packed)
+        least = 2 * least + 1
+    return outputs
+
+
+def _cut(
+    queue_ids: QueueIds, sizes: Integers, segment_lines: Integers, classes: Sequence[str], packed_bytes: int
+) -> list[Output]:
+    """The files, whatever their number.
 
     `segment_lines` and `classes` are per queue. Segments reach their line, but for less than an extent. Packed files
     reach theirs on average; alone they do not where what lies between two segments does not, or for the sake of their
@@ -84,8 +101,8 @@ def cut(
         lives = [lifetimes[numbers[first]] for first, _ in stretches]
         moving = [moves[numbers[first]] for first, _ in stretches]
         weights = [int(ends[end] - ends[first]) for first, end in stretches]
-        for first, end in _share(stretches, weights, lives, moving, lines.packed_bytes):
-            outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, first, end, lines.packed_bytes))
+        for first, end in _share(stretches, weights, lives, moving, packed_bytes):
+            outputs.extend(_packed(queue_ids, sizes, ends, names, numbers, first, end, packed_bytes))
         stretches.clear()
 
     edges = numpy.flatnonzero(edge).tolist()

@@ -63,9 +63,6 @@ what lies on both sides of it."""
 INPUTS_MAX = 2048
 """Spans of one merge: with runs of 64 MiB that four write groups share, `MergeLines.wait_bytes_max`."""
 
-INPUT_FILES_MAX = 1 << 14
-"""Files of one merge, unless one span has more: some megabytes in the node's answer."""
-
 
 class Choice(NamedTuple):
     """Spans number `first` to `end` - 1 are to become one span of this level."""
@@ -160,7 +157,7 @@ def _between(rows: SpanRows, lines: MergeLines, line_of: LineOf, *, drain: bool,
 
 def _of_runs(first: int, end: int, lines: MergeLines, line_of: LineOf, *, drain: bool) -> Choosing:
     spans = yield SpansWanted(first, min(end, first + INPUTS_MAX))
-    spans = spans[: _reaching([span.bytes for span in spans], _files(spans), lines.wait_bytes_max)]
+    spans = spans[: _reaching([span.bytes for span in spans], _files(spans), lines.wait_bytes_max, lines)]
     end = first + len(spans)
     found = _backlog(spans, line_of)
     if not found.bytes:
@@ -170,13 +167,13 @@ def _of_runs(first: int, end: int, lines: MergeLines, line_of: LineOf, *, drain:
         return Choice(first, end, FINAL)
     filling = found.sizes >= found.lines * min(1.0, found.bytes / lines.wait_bytes_max)
     waits = found.share(filling) >= FILLING_SHARE_MIN
-    many = len(spans) >= INPUTS_MAX or sum(_files(spans)) >= INPUT_FILES_MAX
+    many = len(spans) >= INPUTS_MAX or sum(_files(spans)) >= lines.input_files_max
     if found.bytes >= lines.wait_bytes_max or many or drain:
         return Choice(first, end, FINAL if found.share(found.sizes >= found.lines) >= FILLING_SHARE_MIN else PACKED)
     dead = sum(span.dead_bytes for span in spans) >= max(found.bytes * DEAD_SHARE_MIN, lines.packed_bytes)
     if dead or (found.bytes >= lines.level_one_bytes and not waits):
         sizes = [span.bytes for span in spans]
-        return Choice(first, first + _reaching(sizes, _files(spans), lines.level_one_bytes), PACKED)
+        return Choice(first, first + _reaching(sizes, _files(spans), lines.level_one_bytes, lines), PACKED)
     return None
 
 
@@ -187,9 +184,9 @@ def _of_packed(rows: SpanRows, first: int, end: int, lines: MergeLines, line_of:
     while begin < end:
         most = slice(begin, min(end, begin + INPUTS_MAX))
         sizes: list[int] = rows["bytes"][most].tolist()
-        reach = begin + _reaching(sizes, rows["file_count"][most].tolist(), lines.level_two_bytes)
+        reach = begin + _reaching(sizes, rows["file_count"][most].tolist(), lines.level_two_bytes, lines)
         count, size = reach - begin, sum(sizes[: reach - begin])
-        if size < lines.level_two_bytes and grows and count < LEVEL_ONE_SPANS_MAX:
+        if size < lines.level_two_bytes and grows and count < LEVEL_ONE_SPANS_MAX and reach == end:
             return None
         if count > 1:
             window = yield SpansWanted(begin, reach)
@@ -237,7 +234,7 @@ def _tiny_in(rows: SpanRows, lines: MergeLines) -> Choice | None:
         for number in range(begin, min(len(spans), begin + INPUTS_MAX)):
             live_bytes, full_bytes, file_count = spans[number]
             size, files = size + live_bytes, files + file_count
-            if size > lines.level_one_bytes or (number > begin and files > INPUT_FILES_MAX):
+            if size > lines.level_one_bytes or (number > begin and files > lines.final_files_max):
                 break
             full += full_bytes
             largest = max(largest, live_bytes)
@@ -272,7 +269,7 @@ def _worth_from(rows: SpanRows, lines: MergeLines) -> int:
     rows = rows[: int(runs[0])] if len(runs) else rows
     sizes = numpy.cumsum(rows["bytes"] - rows["dead_bytes"])
     files = numpy.cumsum(rows["file_count"])
-    fits = (sizes <= lines.level_one_bytes) & ((files <= INPUT_FILES_MAX) | (files == rows["file_count"][:1]))
+    fits = (sizes <= lines.level_one_bytes) & ((files <= lines.final_files_max) | (files == rows["file_count"][:1]))
     tiny, large = numpy.cumsum(rows["tiny_files"]), numpy.cumsum(rows["large_files"])
     left = large + 1 + numpy.cumsum(rows["tiny_bytes"]) // lines.packed_bytes
     paid = sizes <= lines.packed_bytes * (files - large - left)
@@ -294,13 +291,13 @@ def _settled(rows: SpanRows) -> SpanRows:
     return rows[: int(final[-1]) + 1] if len(final) else rows[:0]
 
 
-def _reaching(sizes: Sequence[int], files: Sequence[int], enough: int) -> int:
+def _reaching(sizes: Sequence[int], files: Sequence[int], enough: int, lines: MergeLines) -> int:
     """How many of the first spans, with these bytes and files, have so many bytes together, or as many files as a merge
     may have; all where there are fewer."""
     size = count = 0
     for number, (more, file_count) in enumerate(zip(sizes, files, strict=True)):
         size, count = size + more, count + file_count
-        if size >= enough or count >= INPUT_FILES_MAX:
+        if size >= enough or count >= lines.input_files_max:
             return number + 1
     return len(sizes)
 

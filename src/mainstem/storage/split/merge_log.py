@@ -25,6 +25,7 @@ from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
+from mainstem.storage.split.merge_room import MergeRoom
 from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 2_000
@@ -54,11 +55,13 @@ class LocalMergeLog:
         borders: BordersOf = no_borders,
         ages: Callable[[], Awaitable[AgedOf]] = no_ages,
         gaps_in: Callable[[int, QueueIds], OffsetGaps] = lambda group, queue_ids: NO_GAPS,
+        room: MergeRoom | None = None,
     ) -> None:
         """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `gaps_in`:
         which offsets between them it lacks; `confirm`
         returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
-        `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most."""
+        `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most; `room`: the one
+        command that names all files of a merge, None: a manifest takes however many."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -72,6 +75,7 @@ class LocalMergeLog:
         self._borders = borders
         self._ages = ages
         self._gaps_in = gaps_in
+        self._room = room
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -84,8 +88,9 @@ class LocalMergeLog:
             return MergeWork()
         topics = await self._known_topics()
         merge_id = self._new_id().hex
+        lines = self._lines_in_room()
         merge, more = await merges.begin(
-            merge_id, self._groups, self.lines, SegmentLines(topics, self.lines), self._bounds, in_force, drain=drain,
+            merge_id, self._groups, lines, SegmentLines(topics, lines), self._bounds, in_force, drain=drain,
             borders=self._borders, aged=await self._ages(),
         )  # fmt: skip
         if merge is None:
@@ -100,8 +105,9 @@ class LocalMergeLog:
                 for entry, file in zip(merge.entries, merge.inputs, strict=True)
             ),
             topics=topics,
-            packed_bytes=self.lines.packed_bytes,
-            task_bytes=self.lines.task_bytes,
+            packed_bytes=lines.packed_bytes,
+            task_bytes=lines.task_bytes,
+            output_files_max=self._room.outputs_beside(file.name for file in merge.inputs) if self._room else 0,
             host=host_identity(),
         )
 
@@ -114,9 +120,10 @@ class LocalMergeLog:
         """How much the next merge would take, as far as files could be looked at in some seconds."""
         if not self._allowed():
             return MergeWaits(0)
-        segment_lines = SegmentLines(await self._known_topics(), self.lines)
+        lines = self._lines_in_room()
+        segment_lines = SegmentLines(await self._known_topics(), lines)
         return await self._store.merges.waits(
-            self._groups, self.lines, segment_lines, self._bounds, self._borders, await self._ages()
+            self._groups, lines, segment_lines, self._bounds, self._borders, await self._ages()
         )
 
     def is_busy(self) -> bool:
@@ -152,6 +159,9 @@ class LocalMergeLog:
         firsts, ends = self._bounds_in(group, queue_ids)
         starts = numpy.maximum(firsts, self._log_starts(queue_ids))
         return LiveBounds(starts, ends, self._gaps_in(group, queue_ids))
+
+    def _lines_in_room(self) -> MergeLines:
+        return self.lines if self._room is None else self._room.lines(self.lines)
 
     async def _known_topics(self) -> dict[int, MergeTopic]:
         known: dict[int, MergeTopic] = {}

@@ -54,8 +54,8 @@ class Replacement(NamedTuple):
     @property
     def bytes(self) -> int:
         """Of what a command with it names, about."""
-        return sum(map(_bytes_of_file, chain.from_iterable(span.files for span in self.spans))) + sum(
-            map(_bytes_of_name, self.gone)
+        return sum(map(bytes_of_file, chain.from_iterable(span.files for span in self.spans))) + sum(
+            map(bytes_of_name, self.gone)
         )
 
 
@@ -84,11 +84,13 @@ def _joined(replacements: Sequence[Replacement]) -> Replacement:
     )
 
 
-def _bytes_of_name(name: str) -> int:
+def bytes_of_name(name: str) -> int:
+    """Of a command, about, that a name takes."""
     return len(name) + NAME_BYTES
 
 
-def _bytes_of_file(file: FileDescription) -> int:
+def bytes_of_file(file: FileDescription) -> int:
+    """The same of a file that comes to count."""
     return len(_encoder.encode(file)) + NAME_BYTES
 
 
@@ -122,7 +124,7 @@ class _Parts(list[_Part]):
         return self[-1]
 
     def for_name(self, name: str) -> _Part:
-        return self.with_room(_bytes_of_name(name))
+        return self.with_room(bytes_of_name(name))
 
 
 def commands(
@@ -136,7 +138,7 @@ def commands(
         parts.for_name(name).intended.append(name)
     for span in wanted.spans:
         for file in span.files:
-            part = parts.with_room(_bytes_of_file(file))
+            part = parts.with_room(bytes_of_file(file))
             part.spans.setdefault((span.after, span.upto), []).append(file)
     last = max(len(parts) - 1, 0) if any(part.spans for part in parts) else 0
     for name in wanted.gone:
