@@ -95,6 +95,20 @@ def test_readers_of_committed_transactions_end_where_the_oldest_open_one_begins(
     asyncio.run(scenario())
 
 
+def test_readers_of_committed_transactions_are_told_no_record_of_an_open_one() -> None:
+    async def scenario() -> None:
+        fakes = await filled()
+        topic = fakes.metadata.topic("t")
+        assert topic is not None
+        fakes.store.queues[topic.queue_id(0)].first_unstable = 3
+        for timestamp, uncommitted, committed in ((3000, 2, 2), (3001, 3, -1), (MAX, 3, -1), (EARLIEST_LOCAL, 2, 2)):
+            answers = [await offset(fakes, timestamp, isolation_level=level) for level in (0, 1)]
+            assert [answer.offset for answer in answers] == [uncommitted, committed]
+            assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 2
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("timestamp", [LATEST, MAX, 0, 3002])
 def test_the_end_of_a_log_is_told_by_who_is_confirmed_to_lead_it(timestamp: int) -> None:
     async def scenario() -> None:

@@ -60,13 +60,12 @@ def _store(batches: list[NewBatch]) -> list[StoredBatch]:
 def test_lookup_finds_what_a_full_search_finds(history: list[NewBatch], timestamp: int, offset_min: int) -> None:
     stored = _store(history)
     everything = [
-        RecordPosition(record.offset, record.timestamp)
+        (RecordPosition(record.offset, record.timestamp), batch.header.is_control)
         for batch in stored
-        if not batch.header.is_control
         for record in read_records(batch)
         if record.offset >= offset_min
     ]
-    later = [position for position in everything if position.timestamp >= timestamp]
+    later = [position for position, is_control in everything if not is_control and position.timestamp >= timestamp]
     assert find_timestamp(stored, timestamp, offset_min) == (later[0] if later else None)
-    greatest = max(everything, key=lambda position: position.timestamp, default=None)
+    greatest = max((position for position, _ in everything), key=lambda position: position.timestamp, default=None)
     assert find_max_timestamp(stored, offset_min) == greatest

@@ -9,10 +9,12 @@ import msgspec
 import numpy
 import pytest
 from tests.harness.crafted_batches import KEYLESS_RECORD, crafted_batch, to_append
+from tests.storage.queues.test_transactions import confirmed, part_of_transaction, produce
+from tests.storage.queues.test_transactions import end as end_transaction
 from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.kernel import LOG_START, QueueTable
-from mainstem.model import SLOTS, QueueUsage, Tier, queue_id_of, slot_of, topic_number_of
+from mainstem.model import SLOTS, Outcome, QueueUsage, Tier, queue_id_of, slot_of, topic_number_of
 from mainstem.protocol.records import Compression
 from mainstem.storage.errors import CorruptJournal, SegmentGone
 from mainstem.storage.extents.extent_index import ExtentIndex
@@ -95,6 +97,28 @@ def test_the_largest_timestamp_is_of_the_first_record_that_has_it_and_is_still_t
                 await asyncio.sleep(10)
                 await node.fill(1, OTHER)
                 await asyncio.sleep(10)
+
+    simulated(tmp_path, story, sealed_by_age)
+
+
+def test_the_marker_that_ends_a_transaction_may_have_the_largest_timestamp(tmp_path: Path) -> None:
+    """In memory, in segments, and in files, one of which has the messages and the marker in one place."""
+
+    async def story(node: SmallNode) -> None:
+        look_up = node.storage.messages.offset_for_timestamp
+        await node.append(new_batch(QUEUE, 100, timestamp=900))
+        confirmed(node)
+        await produce(node, part_of_transaction(QUEUE, (7, 0, 0)))
+        assert await end_transaction(node, QUEUE, 7, 0) is Outcome.OK
+        for split in (False, True):
+            if split:
+                await node.split()
+                await asyncio.sleep(10)
+            largest = await look_up(QUEUE, MAX_TIMESTAMP)
+            assert largest is not None, split
+            assert largest.offset == 2, "the marker, as in Kafka"
+            assert largest.timestamp > 1000
+            assert await look_up(QUEUE, 1001) is None, "no message is as late as that"
 
     simulated(tmp_path, story, sealed_by_age)
 

@@ -1,9 +1,9 @@
 """ListOffsets: the offset for a timestamp, or for one of the special timestamps.
 
 A client that reads committed transactions alone is told the last stable offset where others are told the high
-watermark; while no transaction is open the two are the same. The earliest local offset is the log start where the
-remote tier has nothing of a partition; "latest tiered" and "earliest pending upload" have no answer then (offset -1
-without an error, as in Kafka).
+watermark, and no record from there on; while no transaction is open the two are the same. The earliest local offset is
+the log start where the remote tier has nothing of a partition; "latest tiered" and "earliest pending upload" have no
+answer then (offset -1 without an error, as in Kafka).
 
 An answer about the end of a log claims to be current, and a node that stood still or was cut off does not know that
 another one leads by now. So a majority first confirms that this node leads, once per write group and request; a node
@@ -124,6 +124,8 @@ async def _offset(
     except (MainstemError, OSError) as failure:  # the storage has logged what and where
         return _refused(asked, error_of_failed_read(failure))
     if record is None:
+        return _answer(asked, -1)
+    if committed and timestamp not in NOT_CURRENT and record.offset >= found.offsets.last_stable:
         return _answer(asked, -1)
     return _answer(asked, record.offset, record.timestamp, record.leader_epoch)
 

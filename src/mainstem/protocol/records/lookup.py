@@ -8,7 +8,8 @@ most batches, and is small: the records that are later than all before them, of 
 A batch that cannot be read, or inflates to more than it may, counts as a whole: it is answered with its first offset
 and the timestamp its header claims. A reader that goes there begins earlier than it need, and misses nothing.
 
-Control batches hold no messages and are passed over.
+Control batches hold no messages: a search for a time passes them over. The latest record of a queue may be one, as in
+Kafka, since an index that has a batch's largest timestamp does not tell the kind of the batch.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ def find_timestamp(batches: Iterable[StoredBatch], timestamp: int, offset_min: i
 
 def find_max_timestamp(batches: Iterable[StoredBatch], offset_min: int = 0) -> RecordPosition | None:
     """The record at `offset_min` or later with the greatest timestamp, the first of them if there are several; None if
-    there are no records."""
+    there are no records. A marker of a transaction is one."""
     best: RecordPosition | None = None
     for batch in batches:
-        if may_have(batch, _ANY_TIMESTAMP if best is None else best.timestamp + 1, offset_min):
+        if may_be_latest(batch, _ANY_TIMESTAMP if best is None else best.timestamp + 1, offset_min):
             greatest = look_into(batch, _ANY_TIMESTAMP, offset_min).greatest
             if greatest is not None and (best is None or greatest.timestamp > best.timestamp):
                 best = greatest
@@ -119,9 +120,14 @@ def find_max_timestamp(batches: Iterable[StoredBatch], offset_min: int = 0) -> R
 
 
 def may_have(batch: StoredBatch, timestamp: int, offset_min: int) -> bool:
-    """Whether a batch's header allows for a record at `offset_min` or later with at least this timestamp."""
-    header = batch.header
-    return not header.is_control and header.max_timestamp >= timestamp and header.last_offset >= offset_min
+    """Whether a batch's header allows for a message at `offset_min` or later with at least this timestamp."""
+    return not batch.header.is_control and may_be_latest(batch, timestamp, offset_min)
+
+
+def may_be_latest(batch: StoredBatch, timestamp: int, offset_min: int) -> bool:
+    """Whether a batch's header allows for a record at `offset_min` or later, be it a message or a marker, with at least
+    this timestamp."""
+    return batch.header.max_timestamp >= timestamp and batch.header.last_offset >= offset_min
 
 
 def _as_a_whole(batch: StoredBatch, offset_min: int) -> BatchTimes:

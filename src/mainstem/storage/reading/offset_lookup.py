@@ -17,7 +17,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, NO_SLOT, QueueTable, Recen
 from mainstem.lru import Lru
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueRead, TimestampOffset
 from mainstem.protocol.records import BatchHeader, StoredBatch, read_batch_header
-from mainstem.protocol.records.lookup import may_have
+from mainstem.protocol.records.lookup import may_be_latest, may_have
 from mainstem.storage.errors import SegmentGone, StorageError
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
@@ -26,7 +26,7 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 
 MAX_TIMESTAMP = -3
-"""ListOffsets' special timestamp: the record with the largest one."""
+"""ListOffsets' special timestamp: the record with the largest one; a marker of a transaction is a record as well."""
 
 EARLIEST_LOCAL_TIMESTAMP = -4
 """ListOffsets' special timestamp: the first offset on this node's disks."""
@@ -297,10 +297,12 @@ class OffsetLookup:
                 stored = StoredBatch.parse(batch)
                 if stored.header.base_offset > candidate.last_offset:
                     break
-                wanted = timestamp
                 if timestamp == MAX_TIMESTAMP:
                     wanted = LEAST_TIMESTAMP if best is None else best.timestamp + 1
-                if not may_have(stored, wanted, start):
+                    decides = may_be_latest(stored, wanted, start)
+                else:
+                    decides = may_have(stored, timestamp, start)
+                if not decides:
                     await self._records.passed_over()
                     continue
                 if timestamp == MAX_TIMESTAMP:
