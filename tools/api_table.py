@@ -125,7 +125,7 @@ PARTLY: Mapping[int, str] = {
 """APIs that are answered otherwise than in Kafka, or for some requests only."""
 
 REFUSED: Mapping[int, str] = {
-    80: "`UNSUPPORTED_VERSION`, as a Kafka cluster with `kraft.version` 0: `mainstem cluster replace` hands a vote on",
+    80: "`UNSUPPORTED_VERSION`, as a Kafka cluster whose voters are fixed: `mainstem cluster replace` hands a vote on",
     81: "the same",
 }
 """APIs that are answered with an error whatever is asked for."""

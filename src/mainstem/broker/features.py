@@ -52,6 +52,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
             Feature("streams.version", {FeatureLevel.FIRST: 1}),
             # a replica that has all that was acknowledged may lead: that is how write groups elect
             Feature("eligible.leader.replicas.version", {FeatureLevel.FIRST: 1}),
+            # voters may change, by `mainstem cluster replace`; the features of every release since 4.1 have it
+            Feature("kraft.version", {FeatureLevel.FIRST: 1}),
         )
     }
 )

@@ -98,6 +98,20 @@ def test_updates_that_cannot_be_made_change_nothing(name: str, version: int, kin
     assert changes.feature_level == FeatureLevel.HARDENED
 
 
+KAFKA_4_3 = {
+    "metadata.version": 30, "kraft.version": 1, "transaction.version": 2, "group.version": 1,
+    "eligible.leader.replicas.version": 1, "share.version": 1, "streams.version": 1,
+}  # fmt: skip
+"""As `kafka-features version-mapping --release-version 4.3` of Kafka 4.3.1 says."""
+
+
+def test_the_features_of_a_release_of_kafkas_can_be_asked_for_together() -> None:
+    """By `kafka-features upgrade --release-version 4.3`."""
+    admin, changes = cluster()
+    assert updated(admin, *KAFKA_4_3.items()).error_code == ErrorCode.NONE
+    assert {name: FEATURES[name].at(changes.feature_level) for name in KAFKA_4_3} == KAFKA_4_3
+
+
 def test_a_feature_is_named_once() -> None:
     admin, _ = cluster()
     assert updated(admin, (LEVEL, 2), (LEVEL, 3)).error_code == ErrorCode.INVALID_REQUEST

@@ -1,5 +1,5 @@
-"""AddRaftVoter and RemoveRaftVoter: refused as a Kafka cluster refuses them whose voters are not changed this way
-(`kraft.version` 0). Here a voter is replaced by another in one safe change, which these two cannot say."""
+"""AddRaftVoter and RemoveRaftVoter: refused as a Kafka cluster refuses them whose voters are not changed this way. Here
+a voter is replaced by another in one safe change, which these two cannot say."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from mainstem.protocol.messages.raft_voters import (
     RemoveRaftVoterResponse,
 )
 
-REFUSAL = (
-    "the cluster's voters do not change by Kafka's requests (kraft.version is 0): "
-    "mainstem cluster replace hands a vote on"
-)
+REFUSAL = "the cluster's voters do not change by Kafka's requests: mainstem cluster replace hands a vote on"
 
 
 async def add(broker: Broker, request: AddRaftVoterRequest, call: RequestContext) -> AddRaftVoterResponse:
