@@ -7,10 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from bench.interop.suites import kept
-from bench.interop.suites.__main__ import regretted, split_words, table
+from bench.interop.suites.__main__ import piece_of, regretted, split_words, table
 from bench.interop.suites.compose import Compose
-from bench.interop.suites.go_suites import one_of, outcomes_of_go
+from bench.interop.suites.go_suites import names_of_tests, outcomes_of_go, pattern_of
 from bench.interop.suites.librdkafka_suite import outcomes_of_librdkafka
 from bench.interop.suites.python_suites import outcomes_of_pytest
 from bench.interop.suites.suite import Outcome, Suite
@@ -82,7 +83,17 @@ def test_the_tests_of_some_files_become_a_pattern(tmp_path: Path) -> None:
         "func TestA(t *testing.T) {\n\tt.Run(func(t *testing.T) {})\n}\nfunc help() {}\n"
     )
     (tmp_path / "b_test.go").write_text("func TestB(t *testing.T) {}\nfunc BenchmarkB(b *testing.B) {}\n")
-    assert one_of(tmp_path.glob("*.go")) == "^(TestA|TestB)$"
+    assert pattern_of(names_of_tests(tmp_path.glob("*.go"))) == "^(TestA|TestB)$"
+
+
+def test_pieces_share_the_tests_among_them() -> None:
+    tests = [f"Test{number}" for number in range(10)]
+    pieces = [piece_of(f"{number}/4").dealt(tests) for number in range(1, 5)]
+    assert pieces[0] == ["Test0", "Test4", "Test8"]
+    assert sorted(test for piece in pieces for test in piece) == tests
+    for text in ("0/4", "5/4", "4", "one/two"):
+        with pytest.raises(ValueError):
+            piece_of(text)
 
 
 def test_a_suite_stops_and_starts_nodes_by_the_words_of_docker_compose(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@ with a version of it, on a node of Kafka and then on one of Mainstem, and prints
 
 Ends with 1 when a test passed on Kafka and not on Mainstem. Words after `--` are for the suite's own runner: `-k join`
 for pytest, `-run Join` for Go. The output of each run stays in the cache beside the sources. `--keep FILE` adds the
-outcomes to those of earlier runs in a file, whose table `python -m bench.interop.suites.kept FILE` prints.
+outcomes to those of earlier runs in a file, whose table `python -m bench.interop.suites.kept FILE` prints; with
+`--piece 2/4` a suite runs the second quarter of its tests.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bench.errors import BenchError
 from bench.interop import languages
 from bench.interop.languages import Words
 from bench.interop.suites import go_suites, kept, librdkafka_suite, python_suites
-from bench.interop.suites.suite import Outcome, Outcomes, Suite
+from bench.interop.suites.suite import Outcome, Outcomes, Piece, Suite
 from bench.systems import all_systems
 from bench.systems.system import Durability, Setup, System
 
@@ -97,6 +98,15 @@ def split_words(arguments: Words) -> tuple[Words, Words]:
     return arguments[:at], arguments[at + 1 :]
 
 
+def piece_of(text: str) -> Piece:
+    """Of `2/4`. Raises ValueError."""
+    number, _, of = text.partition("/")
+    piece = Piece(int(number), int(of))
+    if not 1 <= piece.number <= piece.of:
+        raise ValueError(f"{text} is no piece: the first of four is 1/4, the last 4/4")
+    return piece
+
+
 def main() -> int:
     kinds = (python_suites, go_suites, librdkafka_suite)
     known = {suite.name: suite for kind in kinds for suite in kind.suites()}
@@ -104,11 +114,16 @@ def main() -> int:
     parser.add_argument("suite", choices=sorted(known), help="whose tests to run")
     parser.add_argument("--system", choices=SYSTEMS, action="append", help="only on this one of both")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="add the outcomes to those in this file")
+    parser.add_argument("--piece", type=piece_of, metavar="N/M", help="only the Nth of M pieces")
     arguments, words = split_words(sys.argv[1:])
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no node is left behind
     suite, systems = known[asked.suite], all_systems(languages.CACHE)
     home = suite.fetched()
+    if asked.piece is not None:
+        if suite.piece is None:
+            parser.error(f"{suite.name} does not run in pieces: choose tests by words for its own runner, after --")
+        words = [*suite.piece(home, asked.piece), *words]
     chosen = asked.system or SYSTEMS
     found: dict[str, Outcomes] = {}
     for name in (name for name in SYSTEMS if name in chosen):

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,16 @@ from bench.interop import languages
 from bench.interop.languages import Words
 from bench.interop.suites.compose import Compose
 from bench.interop.suites.fault_proxy import FaultProxy
-from bench.interop.suites.suite import OPEN_AUTHORIZER, SUITE_SECONDS_MAX, Outcome, Outcomes, Suite, Wanted, run
+from bench.interop.suites.suite import (
+    OPEN_AUTHORIZER,
+    SUITE_SECONDS_MAX,
+    Outcome,
+    Outcomes,
+    Piece,
+    Suite,
+    Wanted,
+    run,
+)
 from bench.systems.kafka_jars import VERSION
 from bench.systems.system import OWN_NUMBER, Node
 
@@ -29,6 +38,9 @@ SARAMA_PORTS = range(29091, 29096)
 KAFKA_GO = "github.com/segmentio/kafka-go"
 KAFKA_GO_PORT = 9092
 """Written in its tests."""
+OWN_TESTS = "*_test.go"
+BROKER_TESTS = "functional_*_test.go"
+"""Of Sarama: those that meet a broker."""
 
 
 def suites() -> list[Suite]:
@@ -47,14 +59,24 @@ def suites() -> list[Suite]:
     )  # fmt: skip
     kafka_go = Wanted(creating | OPEN_AUTHORIZER, ports=[KAFKA_GO_PORT], advertised=[f"localhost:{KAFKA_GO_PORT}"])
     return [
-        _suite("franz-go", FRANZ_GO, _run_franz_go, Wanted(creating)),
-        _suite("sarama", SARAMA, _run_sarama, sarama),
-        Suite("kafka-go", languages.go_version(KAFKA_GO), _tidy_kafka_go, _run_kafka_go, kafka_go),
-    ]
+        _suite("franz-go", FRANZ_GO, _run_franz_go, Wanted(creating), f"pkg/kgo/{OWN_TESTS}"),
+        _suite("sarama", SARAMA, _run_sarama, sarama, BROKER_TESTS),
+        Suite(
+            "kafka-go", languages.go_version(KAFKA_GO), _tidy_kafka_go, _run_kafka_go, kafka_go,
+            partial(_piece, OWN_TESTS),
+        ),
+    ]  # fmt: skip
 
 
-def _suite(name: str, module: str, runner: Callable[[Path, Node, Words, Path], Outcomes], wanted: Wanted) -> Suite:
-    return Suite(name, languages.go_version(module), partial(_sources, module), runner, wanted)
+def _suite(
+    name: str, module: str, runner: Callable[[Path, Node, Words, Path], Outcomes], wanted: Wanted, files: str
+) -> Suite:
+    version, fetched = languages.go_version(module), partial(_sources, module)
+    return Suite(name, version, fetched, runner, wanted, partial(_piece, files))
+
+
+def _piece(files: str, home: Path, piece: Piece) -> Words:
+    return ["-run", pattern_of(piece.dealt(names_of_tests(home.glob(files))))]
 
 
 def _sources(module: str) -> Path:
@@ -84,7 +106,7 @@ def _run_franz_go(home: Path, node: Node, words: Words, output: Path) -> Outcome
 
 def _run_sarama(home: Path, node: Node, words: Words, output: Path) -> Outcomes:
     """Without words those tests that meet a broker."""
-    chosen = words or ["-run", one_of(home.glob("functional_*_test.go"))]
+    chosen = words or ["-run", pattern_of(names_of_tests(home.glob(BROKER_TESTS)))]
     proxied = {f"kafka{number}": pair for number, pair in enumerate(zip(SARAMA_PORTS, node.addresses, strict=True), 1)}
     with FaultProxy(proxied) as proxy, Compose(node) as compose:
         environment = {"TOXIPROXY_ADDR": proxy.url, "KAFKA_VERSION": VERSION, "PATH": compose.path}
@@ -102,9 +124,13 @@ def _tested(home: Path, words: Words, environment: Mapping[str, str], output: Pa
     return outcomes_of_go(output.read_text(errors="replace"))
 
 
-def one_of(files: Iterable[Path]) -> str:
-    """A pattern of `go test` for the tests of some files."""
-    tests = re.findall(r"^func (Test\w+)\(t \*testing", "".join(file.read_text() for file in sorted(files)), re.M)
+def names_of_tests(files: Iterable[Path]) -> Sequence[str]:
+    """The names of the tests of some files."""
+    return re.findall(r"^func (Test\w+)\(t \*testing", "".join(file.read_text() for file in sorted(files)), re.M)
+
+
+def pattern_of(tests: Sequence[str]) -> str:
+    """A pattern of `go test` for these."""
     return f"^({'|'.join(tests)})$"
 
 

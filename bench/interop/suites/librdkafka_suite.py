@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from bench.errors import BenchError
 from bench.interop import languages
 from bench.interop.languages import Words
-from bench.interop.suites.suite import OPEN_AUTHORIZER, Outcome, Outcomes, Suite, Wanted, run
+from bench.interop.suites.suite import OPEN_AUTHORIZER, Outcome, Outcomes, Piece, Suite, Wanted, run
 from bench.systems import kafka_jars
 from bench.systems.system import Node
 
@@ -57,7 +58,9 @@ def suites() -> list[Suite]:
         "kafka.group.share.min.record.lock.duration.ms": "1000",
     }  # fmt: skip
     wanted = Wanted(settings | OPEN_AUTHORIZER)
-    return [Suite(name, VERSION, _built, partial(_run, one), wanted) for name, one in VARIANTS.items()]
+    return [
+        Suite(name, VERSION, _built, partial(_run, one), wanted, partial(_piece, one)) for name, one in VARIANTS.items()
+    ]
 
 
 def _built() -> Path:
@@ -90,13 +93,21 @@ def _run(variant: Variant, home: Path, node: Node, words: Words, output: Path) -
     }  # fmt: skip
     asked = list(words)
     if variant.files and not asked:
-        asked = [",".join(sorted({file.name[:NUMBER] for file in tests.glob(variant.files)}))]
+        asked = [",".join(_numbers(tests, variant.files))]
     run(["./test-runner", "-L", *variant.flags, f"-p{AT_ONCE}", *asked], tests, environment, output)
     if not report.exists() or not report.stat().st_size:
         raise BenchError(f"the suite ended before it told of its tests: {output}")
     outcomes = outcomes_of_librdkafka(report.read_text(errors="replace"))
     numbers = {number for word in asked for number in word.split(",")}
     return {test: outcome for test, outcome in outcomes.items() if not numbers or test[:NUMBER] in numbers}
+
+
+def _piece(variant: Variant, home: Path, piece: Piece) -> Words:
+    return [",".join(piece.dealt(_numbers(_sources(home) / "tests", variant.files or "0*.c*")))]
+
+
+def _numbers(tests: Path, files: str) -> Sequence[str]:
+    return sorted({file.name[:NUMBER] for file in tests.glob(files)})
 
 
 def _tools(home: Path) -> Path:

@@ -35,6 +35,18 @@ Outcomes = Mapping[str, Outcome]
 """By test."""
 
 
+class Piece(NamedTuple):
+    """A part of a suite, of which several are run one by one. Tests are dealt out like cards: neighbours, which take
+    alike long, go to different pieces."""
+
+    number: int
+    """From 1."""
+    of: int
+
+    def dealt(self, tests: Sequence[str]) -> Sequence[str]:
+        return tests[self.number - 1 :: self.of]
+
+
 class Wanted(NamedTuple):
     """The nodes that a suite wants, in the words of `Setup`."""
 
@@ -53,6 +65,8 @@ class Suite(NamedTuple):
     run: Callable[[Path, Node, Words, Path], Outcomes]
     """Takes what was fetched, what to test, words for the runner, and the file for the output."""
     wanted: Wanted = Wanted()
+    piece: Callable[[Path, Piece], Words] | None = None
+    """Makes the words for the runner that have it run a piece of what was fetched; None: only whole."""
 
 
 def run(command: Words, directory: Path, environment: Mapping[str, str], output: Path) -> None:
