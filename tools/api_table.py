@@ -110,7 +110,8 @@ KAFKA = tuple(
 """Those of Kafka 4.3.1, for clients."""
 
 PARTLY: Mapping[int, str] = {
-    33: "a broker's configs that are read at its start are refused (`INVALID_REQUEST`, with the reason)",
+    33: "a broker's configs that are read at its start are refused (`INVALID_REQUEST`, with the reason); "
+    "[those without an effect](operations.md#settings-that-change-while-a-node-runs) are kept",
     34: "a replica lies in both directories of its node: naming one of them changes nothing, any other is "
     "`LOG_DIR_NOT_FOUND`",
     43: "unclean elections are refused: write groups elect nobody who lacks what was acknowledged",

@@ -182,13 +182,27 @@ def test_a_changed_limit_counts_at_once(admin: AdminClient, bootstrap: str, topi
     librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))])
 
 
-def test_broker_configs_can_be_read_and_not_written(admin: AdminClient) -> None:
+def test_a_limit_that_is_set_for_brokers_counts_at_once(admin: AdminClient, bootstrap: str, topic: str) -> None:
+    def change_broker(name: str, value: str | None, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        only(admin.incremental_alter_configs([resource]))
+
     described = config(admin, ConfigResource(ResourceType.BROKER, "1"))
     assert described["message.max.bytes"].value == "1048588"
     assert described["auto.create.topics.enable"].value == "true"
-    entry = ConfigEntry("message.max.bytes", "5", incremental_operation=AlterConfigOpType.SET)
-    wanted = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    assert refusal(lambda: only(admin.incremental_alter_configs([wanted]))) == KafkaError.INVALID_REQUEST
+    change_broker("message.max.bytes", "1000", AlterConfigOpType.SET)
+    try:
+        sent = refusal(lambda: librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))]))
+        assert sent == KafkaError.MSG_SIZE_TOO_LARGE
+        assert config(admin, ConfigResource(ResourceType.TOPIC, topic))["max.message.bytes"].value == "1000"
+    finally:
+        change_broker("message.max.bytes", None, AlterConfigOpType.DELETE)
+    librdkafka.produce(bootstrap, topic, [Message(bytes(2_000))])
+    change_broker("log.cleaner.backoff.ms", "15001", AlterConfigOpType.SET)
+    assert config(admin, ConfigResource(ResourceType.BROKER, "1"))["log.cleaner.backoff.ms"].value == "15001"
+    fixed = refusal(lambda: change_broker("listeners", "PLAINTEXT://:1", AlterConfigOpType.SET))
+    assert fixed == KafkaError.INVALID_REQUEST
 
 
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap: str, topic: str) -> None:

@@ -34,7 +34,7 @@ class FakeMetadata:
         self.out_of_touch = False
         self.factors: Factors = ()
         self.refuse: MainstemError | None = None
-        self._table = TopicTable(lambda configs: topic_settings(configs, {}))
+        self._table = TopicTable()
         self._producer_ids = 0
 
     # Metadata

@@ -22,7 +22,7 @@ from mainstem.nameserver.quorum.quorum_log import QuorumLog, decode_membership, 
 from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, Ids
 from mainstem.nameserver.state.commands import CreateCluster, decode_change, decode_command
 from mainstem.nameserver.state.replica import MetadataReplica
-from mainstem.nameserver.state.topic_config import topic_settings
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.ports import Files
 from mainstem.raft import Entry, LoggedMembership, Membership
 
@@ -144,9 +144,8 @@ async def open_directory(files: Files, config: NameserverConfig, levels: LevelRa
     """Read and judge the directory; nothing is changed before `Directory.start`. Raises `ForeignDirectory`,
     `MetadataCorrupt`, OSError."""
     log, found = await MetadataLog.open(files, bytes_max=config.log_bytes_max)
-    replica = MetadataReplica(
-        lambda configs: topic_settings(configs, config.topic_defaults), levels, has_remote_store=bool(config.remote_dir)
-    )
+    defaults = TopicDefaults(config.topic_defaults, config.node_id)
+    replica = MetadataReplica(defaults, levels, has_remote_store=bool(config.remote_dir))
     directory = Directory(files, log, found, replica, None)
     try:
         await _open_vote(directory)
@@ -202,6 +201,7 @@ async def _restore(directory: Directory) -> None:
                 raise MetadataCorrupt(snapshot.path, record.position, str(error)) from error
             if number % COMMANDS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await replica.settle()
         replica.applied_index, replica.applied_term = snapshot.index, snapshot.term
         try:
             if snapshot.membership is not None:

@@ -20,7 +20,9 @@ from mainstem.nameserver.state.resource_configs.broker_configs import (
     BROKER_CONFIGS,
     GROUP_CONFIG_OF,
     RACK_AWARE_SELECTOR,
+    TOPIC_CONFIG_OF,
 )
+from mainstem.nameserver.state.resource_configs.kept_broker_configs import KEPT_CONFIGS
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
@@ -263,7 +265,8 @@ def test_all_that_is_live_takes_effect() -> None:
         "fetch.max.bytes": "1234567", "max.incremental.fetch.session.cache.slots": "0",
         "replica.selector.class": RACK_AWARE_SELECTOR, "telemetry.max.bytes": "5",
     }  # fmt: skip
-    assert values.keys() | GROUP_CONFIG_OF.keys() == BROKER_CONFIGS.keys()
+    others = GROUP_CONFIG_OF.keys() | TOPIC_CONFIG_OF.keys() | {config.name for config in KEPT_CONFIGS}
+    assert values.keys() | others == BROKER_CONFIGS.keys()
     for name in BROKER_FIELDS:
         assert text_of(BrokerConfig(), name) == BROKER_CONFIGS[name].default
     assert altered(admin, BROKER, "1", *(change(name, OPERATION_SET, value) for name, value in values.items())) == 0
@@ -290,11 +293,61 @@ def test_groups_go_by_what_is_set_for_brokers_where_they_have_nothing_of_their_o
     assert groups.of_shares("h").delivery_count_limit == 8
 
 
+def test_what_does_nothing_here_is_kept_and_says_so() -> None:
+    admin = AdminBroker()
+    live(admin)
+    assert chain(admin, BROKER, "1", "log.cleaner.backoff.ms") == [("15000", 5)]
+    assert altered(admin, BROKER, "1", change("log.cleaner.backoff.ms", OPERATION_SET, "15001")) == ErrorCode.NONE
+    assert chain(admin, BROKER, "1", "log.cleaner.backoff.ms") == [("15001", 2), ("15000", 5)]
+    told = by_name(described(admin, BROKER, "1", include_documentation=True))
+    for config in KEPT_CONFIGS:
+        documentation = told[config.name].documentation
+        assert documentation is not None
+        assert "No effect here: " in documentation
+        assert config.parse(config.default) is not None
+    assert altered(admin, BROKER, "1", change("log.cleaner.backoff.ms", OPERATION_DELETE, None)) == ErrorCode.NONE
+    assert chain(admin, BROKER, "1", "log.cleaner.backoff.ms") == [("15000", 5)]
+
+
+def test_defaults_of_topics_change_while_brokers_run() -> None:
+    admin = AdminBroker(NodeFacts(topic_defaults={"retention.ms": "7"}))
+    live(admin)
+    admin.create("a")
+    admin.create("b", configs={"retention.ms": "5"})
+    assert chain(admin, TOPIC, "a", "retention.ms") == [("7", 4), ("604800000", 5)]
+    assert altered(admin, BROKER, "", change("log.retention.ms", OPERATION_SET, "8")) == ErrorCode.NONE
+    assert altered(admin, BROKER, "1", change("log.retention.ms", OPERATION_SET, "9")) == ErrorCode.NONE
+    below = [("9", 2), ("8", 3), ("7", 4), ("604800000", 5)]
+    assert chain(admin, BROKER, "1", "log.retention.ms") == chain(admin, TOPIC, "a", "retention.ms") == below
+    assert chain(admin, TOPIC, "b", "retention.ms") == [("5", 1), *below]
+
+
+def test_lists_of_brokers_are_appended_to_from_what_lies_beneath() -> None:
+    admin = AdminBroker()
+    live(admin)
+    assert altered(admin, BROKER, "", change("log.cleanup.policy", OPERATION_APPEND, "compact")) == ErrorCode.NONE
+    assert altered(admin, BROKER, "", change("log.cleanup.policy", OPERATION_SUBTRACT, "delete")) == ErrorCode.NONE
+    assert altered(admin, BROKER, "1", change("log.cleanup.policy", OPERATION_APPEND, "delete")) == ErrorCode.NONE
+    assert chain(admin, BROKER, "1", "log.cleanup.policy") == [("compact,delete", 2), ("compact", 3), ("delete", 5)]
+    assert altered(admin, BROKER, "1", change("log.cleanup.policy", OPERATION_SUBTRACT, "compact")) == ErrorCode.NONE
+    assert chain(admin, BROKER, "1", "log.cleanup.policy")[0] == ("delete", 2)
+    admin.create("a")
+    assert altered(admin, BROKER, "1", change("log.cleanup.policy", OPERATION_SET, "compact")) == ErrorCode.NONE
+    assert altered(admin, TOPIC, "a", change("cleanup.policy", OPERATION_APPEND, "delete")) == ErrorCode.NONE
+    assert configs_of(admin) == {"cleanup.policy": "compact,delete"}
+
+
 @pytest.mark.parametrize(
     ("name", "config", "value", "error"),
     [
         ("7", "num.partitions", "3", ErrorCode.INVALID_REQUEST),
-        ("1", "log.retention.ms", "3", ErrorCode.INVALID_REQUEST),
+        ("1", "log.retention.hours", "3", ErrorCode.INVALID_REQUEST),
+        ("1", "max.connections", "3", ErrorCode.INVALID_REQUEST),
+        ("1", "ssl.keystore.location", "x", ErrorCode.INVALID_REQUEST),
+        ("1", "log.retention.ms", "soon", ErrorCode.INVALID_CONFIG),
+        ("1", "log.cleaner.backoff.ms", "-1", ErrorCode.INVALID_CONFIG),
+        ("1", "num.io.threads", "0", ErrorCode.INVALID_CONFIG),
+        ("", "log.cleaner.min.compaction.lag.ms", "9223372036854775808", ErrorCode.INVALID_CONFIG),
         ("", "listeners", "x", ErrorCode.INVALID_REQUEST),
         ("1", "no.such", "x", ErrorCode.INVALID_REQUEST),
         ("1", "num.partitions", "0", ErrorCode.INVALID_CONFIG),

@@ -8,8 +8,8 @@ from mainstem.errors import MainstemError
 from mainstem.model import FeatureLevel
 from mainstem.nameserver.state.changes import new_cluster
 from mainstem.nameserver.state.commands import MoveTokenExpiry, RaiseFeatureLevel, RemoveDelegationToken
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState, token_command
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.security.tokens.delegation_token import DelegationToken
 from mainstem.security.tokens.token_admin import TokenAdmin
 from mainstem.security.tokens.token_table import TokenTable
@@ -17,7 +17,7 @@ from mainstem.security.tokens.token_table import TokenTable
 
 def tokened(level: int = FeatureLevel.TENANTED) -> MetadataState:
     """The metadata of a cluster at a level, without any token."""
-    state = MetadataState(lambda configs: topic_settings(configs, {}))
+    state = MetadataState(TopicDefaults())
     state.apply(new_cluster("a" * 22, 4))
     state.apply(RaiseFeatureLevel(level))
     return state

@@ -38,8 +38,8 @@ from mainstem.nameserver.state.commands import (
     encode_change,
     encode_command,
 )
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 
 FIRST, HARDENED = FeatureLevel.FIRST, FeatureLevel.HARDENED
 OLD = LevelRange(FIRST, FIRST)
@@ -51,7 +51,7 @@ def optional(**fields: object) -> bytes:
 
 
 def of_old(commands: list[Command]) -> MetadataState:
-    state = MetadataState(lambda configs: topic_settings(configs, {}), OLD)
+    state = MetadataState(TopicDefaults(), OLD)
     for command in commands:
         state.apply(command)
     return state

@@ -27,8 +27,8 @@ from mainstem.nameserver.state.commands import (
     encode_change,
     encode_command,
 )
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.ports import Session
 from mainstem.rpc.messages.metadata import WantAcls, WantedAcl
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
@@ -41,7 +41,7 @@ OTHER = RULE._replace(principal="User:bob", pattern=PatternType.PREFIXED)
 
 
 def secured(level: int = FeatureLevel.SECURED) -> MetadataState:
-    state = MetadataState(lambda configs: topic_settings(configs, {}))
+    state = MetadataState(TopicDefaults())
     for command in (CLUSTER, RaiseFeatureLevel(level), NODE):
         state.apply(command)
     return state
@@ -77,7 +77,7 @@ def test_snapshots_have_the_rules() -> None:
     changes: list[KnownCommand] = [AddAcl(*RULE), AddAcl(*OTHER), RemoveAcl(*RULE)]
     for change in changes:
         state.apply(change)
-    after = MetadataState(lambda configs: topic_settings(configs, {}))
+    after = MetadataState(TopicDefaults())
     for command in [decode_command(encode_command(command)) for command in state.commands()]:
         after.apply(command)
     assert list(after.acl_table) == [OTHER]

@@ -24,8 +24,8 @@ from mainstem.nameserver.state.commands import (
     encode_change,
     encode_command,
 )
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.rpc.messages.metadata import WantedQuotas, WantQuotas
 from mainstem.security.quotas.quota import CLIENT_ID, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, USER, Entity
 from mainstem.security.quotas.quota_admin import QuotaChange
@@ -48,7 +48,7 @@ def test_commands_stand_in_the_log_and_in_snapshots_as_they_were() -> None:
     state = secured()
     for command in commands:
         state.apply(command)
-    after = MetadataState(lambda configs: topic_settings(configs, {}))
+    after = MetadataState(TopicDefaults())
     for again in [decode_command(encode_command(command)) for command in state.commands()]:
         after.apply(again)
     assert dict(after.quota_table) == {ALICE: {PRODUCER_BYTE_RATE: 1024.0}, BOTH: {CONSUMER_BYTE_RATE: 5.0}}

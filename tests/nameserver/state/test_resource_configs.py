@@ -25,8 +25,8 @@ from mainstem.nameserver.state.commands import (
 from mainstem.nameserver.state.replica import differences
 from mainstem.nameserver.state.resource_configs import config_table
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.storage.disks.disk_files import DiskFiles
 
 METRICS, GROUP = ResourceType.CLIENT_METRICS, ResourceType.GROUP
@@ -50,7 +50,7 @@ def test_commands_stand_in_the_log_and_in_snapshots_as_they_were() -> None:
     state = secured(FeatureLevel.CONFIGURED)
     for command in commands:
         state.apply(command)
-    after = MetadataState(lambda configs: topic_settings(configs, {}))
+    after = MetadataState(TopicDefaults())
     for again in [decode_command(encode_command(command)) for command in state.commands()]:
         after.apply(again)
     assert dict(after.config_table) == {(METRICS, "s"): {"metrics": "*"}}

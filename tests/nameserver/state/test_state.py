@@ -48,16 +48,16 @@ from mainstem.nameserver.state.commands import (
     decode_command,
     encode_command,
 )
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.scram_table import set_command
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 
 CLUSTER = CreateCluster("c" * 22, 4, [slot % 4 for slot in range(SLOTS)])
 NODE = RegisterNode(1, "127.0.0.1", 9092, "rack a")
 
 
 def replayed(commands: Iterable[Command]) -> MetadataState:
-    state = MetadataState(lambda configs: topic_settings(configs, {}))
+    state = MetadataState(TopicDefaults())
     for command in commands:
         state.apply(decode_command(encode_command(command)))
     return state

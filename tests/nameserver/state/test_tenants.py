@@ -13,8 +13,8 @@ from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidQuota, Invalid
 from mainstem.nameserver.state import tenant_rules
 from mainstem.nameserver.state.changes import Ids, make_commands
 from mainstem.nameserver.state.commands import SetTenant, decode_command, encode_command
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.rpc.messages.metadata import (
     WantConfigs,
     WantDeletions,
@@ -167,7 +167,7 @@ def test_snapshots_have_tenants_and_not_the_rules_that_were_taken_away(monkeypat
         state = secured()
         await change(state, ACME)
         state.acl_table.remove(next(iter(state.acl_table)))
-        after = MetadataState(lambda configs: topic_settings(configs, {}))
+        after = MetadataState(TopicDefaults())
         for command in state.commands():
             after.apply(decode_command(encode_command(command)))
         assert list(after.tenant_rules.table) == [Tenant("acme", "acme.", 60_000, 5, ("alice",))]

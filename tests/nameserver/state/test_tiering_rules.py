@@ -10,8 +10,8 @@ from mainstem.model import FeatureLevel
 from mainstem.nameserver.config import NameserverConfig
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidConfig
 from mainstem.nameserver.state.commands import ChangeTopicConfigs, RaiseFeatureLevel
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 
 ON = {"remote.storage.enable": "true"}
 
@@ -19,7 +19,7 @@ ON = {"remote.storage.enable": "true"}
 def cluster(
     defaults: dict[str, str] | None = None, *, has_remote_store: bool = True, level: int = FeatureLevel.TIERED
 ) -> MetadataState:
-    state = MetadataState(lambda configs: topic_settings(configs, defaults or {}), has_remote_store=has_remote_store)
+    state = MetadataState(TopicDefaults(defaults or {}), has_remote_store=has_remote_store)
     for command in (CLUSTER, RaiseFeatureLevel(level), NODE):
         state.apply(command)
     return state

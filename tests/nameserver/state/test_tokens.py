@@ -20,8 +20,8 @@ from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidToken, TooMany
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.changes import Ids, Made, make_commands
 from mainstem.nameserver.state.commands import LoggedChange, decode_change, encode_change
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
-from mainstem.nameserver.state.topic_config import topic_settings
 from mainstem.rpc.messages.metadata import Wanted, WantToken, WantTokenExpiry, WantTokenRemovals
 from mainstem.security.tokens.delegation_token import DelegationToken
 from mainstem.storage.disks.disk_files import DiskFiles
@@ -111,7 +111,7 @@ class Tokens(RuleBasedStateMachine):
 
     @rule()
     def start_from_a_snapshot(self) -> None:
-        after = MetadataState(lambda configs: topic_settings(configs, {}))
+        after = MetadataState(TopicDefaults())
         for command in self.state.commands():
             after.apply(command)
         self.state = after

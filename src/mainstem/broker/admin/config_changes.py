@@ -13,7 +13,9 @@ from mainstem.broker.admin.config_entries import (
     configs_of,
     fixed_reason,
     loggers_name_fault,
+    topic_defaults,
     unsupported_message,
+    values_beneath,
 )
 from mainstem.broker.admin.topic_admin import internal_message, is_internal
 from mainstem.broker.broker import Broker
@@ -126,7 +128,7 @@ async def _alter_topic(broker: Broker, name: str, changes_of: ChangesOf, *, vali
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}"
         if is_internal(broker, name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION, internal_message(name)
-        overrides = Overrides(topic.configs, TOPIC_CONFIGS, broker.facts.topic_defaults, is_topic=True)
+        overrides = Overrides(topic.configs, TOPIC_CONFIGS, topic_defaults(broker), is_topic=True)
         try:
             await broker.metadata_admin.alter_configs(name, changes_of(overrides), validate_only=validate_only)
         except MainstemError as refusal:
@@ -138,7 +140,9 @@ async def _alter_resource(
     broker: Broker, kind: ResourceType, name: str, changes_of: ChangesOf, *, validate_only: bool
 ) -> Answer:
     async with broker.topic_changes.of([f"{kind.name}:{name}"]):  # no topic's name has a colon
-        overrides = Overrides(broker.configs.of(kind, name), configs_of(kind), broker.facts.group_defaults)
+        is_broker = kind is ResourceType.BROKER
+        defaults = values_beneath(broker, name) if is_broker else broker.facts.group_defaults
+        overrides = Overrides(broker.configs.of(kind, name), configs_of(kind), defaults)
         try:
             if changes := changes_of(overrides):
                 await broker.configs.change(kind, name, changes, validate_only=validate_only)

@@ -1,14 +1,14 @@
 """The configs of a topic and of a broker as clients see them: value, source, type and meaning.
 
-A topic's value comes from the topic, else from the node's default, else from Kafka's default; the chain of these
-is its synonyms. Some of a broker's configs are fixed while it runs. The others come from what is set for it, else from
-what is set for all brokers, else from its configuration file, else from Kafka's default.
+A topic's value comes from the topic, else from the broker's default; the chain of these is its synonyms. Some of a
+broker's configs are fixed while it runs. The others, defaults of topics among them, come from what is set for it, else
+from what is set for all brokers, else from its configuration file, else from Kafka's default.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mainstem.broker.admin import loggers
@@ -16,8 +16,14 @@ from mainstem.broker.broker import Broker
 from mainstem.broker.settings.live_settings import BROKER_FIELDS, text_of
 from mainstem.model import ResourceType
 from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
-from mainstem.nameserver.state.resource_configs.broker_configs import ALL_BROKERS, BROKER_CONFIGS, GROUP_CONFIG_OF
+from mainstem.nameserver.state.resource_configs.broker_configs import (
+    ALL_BROKERS,
+    BROKER_CONFIGS,
+    GROUP_CONFIG_OF,
+    TOPIC_CONFIG_OF,
+)
 from mainstem.nameserver.state.resource_configs.config_table import RULES
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS
 
 
@@ -88,13 +94,28 @@ class ConfigEntry:
         return self.synonyms[0].source
 
 
-def topic_entries(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """All configs of a topic with these overrides on a node with these defaults."""
+def topic_entries(broker: Broker, configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """All configs of a topic with these overrides."""
     for config in TOPIC_CONFIGS.values():
-        chain = _default_chain(config, defaults)
+        if config.broker_names:
+            chain = _live_chain(broker, config.broker_names[0])
+        else:
+            chain = _default_chain(config, broker.facts.topic_defaults)
         if config.name in configs:
             chain = (Synonym(config.name, configs[config.name], ConfigSource.TOPIC), *chain)
         yield ConfigEntry(config.name, config.type, config.help, chain, read_only=False)
+
+
+def topic_defaults(broker: Broker) -> Mapping[str, str]:
+    """By the configs of topics, the values that those have here which set none; where it is not among them, Kafka's."""
+    set_for = {name: broker.configs.of(ResourceType.BROKER, name) for name in (ALL_BROKERS, str(broker.node_id))}
+    return TopicDefaults(broker.facts.topic_defaults, broker.node_id).in_force(set_for)
+
+
+def values_beneath(broker: Broker, name: str) -> Mapping[str, str]:
+    """The values that a broker's configs would have if nothing were set for the resource of this name."""
+    above = () if name == ALL_BROKERS else (ALL_BROKERS,)
+    return {config: _live_chain(broker, config, above)[0].value for config in BROKER_CONFIGS}
 
 
 def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[ConfigEntry]:
@@ -112,7 +133,7 @@ def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[
 
 
 def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
-    """The configs of this broker under Kafka's names: its own, then the defaults it gives to topics."""
+    """The configs of this broker under Kafka's names: those that are fixed, then those that change while it runs."""
     for name, type_, value, default, documentation in _own_configs(broker):
         chain: tuple[Synonym, ...] = (Synonym(name, default, ConfigSource.DEFAULT),)
         if value != default:
@@ -120,10 +141,6 @@ def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
         yield ConfigEntry(name, type_, documentation, chain, read_only=True)
     for config in BROKER_CONFIGS.values():
         yield ConfigEntry(config.name, config.type, config.help, _live_chain(broker, config.name), read_only=False)
-    for config in TOPIC_CONFIGS.values():
-        if config.broker_names:
-            chain = _default_chain(config, broker.facts.topic_defaults)
-            yield ConfigEntry(config.broker_names[0], config.type, config.help, chain, read_only=True)
 
 
 def all_brokers_entries(broker: Broker) -> Iterator[ConfigEntry]:
@@ -145,34 +162,42 @@ def fixed_reason(broker: Broker, name: str) -> str | None:
     """Says why a broker's config cannot be changed while it runs; None: it can."""
     if name in BROKER_CONFIGS:
         return None
-    if any(name in config.broker_names for config in TOPIC_CONFIGS.values()):
-        return (
-            f"{name} is a default of topics: set it for the topics themselves, or as one of topic_defaults in the "
-            "node's configuration file, and start the node anew"
-        )
+    for config in TOPIC_CONFIGS.values():
+        if name in config.broker_names:
+            return f"{name} does not change while a broker runs; {config.broker_names[0]}, of the same meaning, does"
     if any(name == fixed[0] for fixed in _own_configs(broker)):
         return f"{name} is read when a node starts: set it in the configuration file, and start the node anew"
     return (
-        f"there is no broker config {name[:100]!r} that can change while a node runs; {', '.join(BROKER_CONFIGS)} can"
+        f"there is no broker config {name[:100]!r} that can change while a node runs; DescribeConfigs of this broker "
+        "lists those that can, as not read-only"
     )
 
 
-def _live_chain(broker: Broker, name: str) -> tuple[Synonym, ...]:
-    """The values of one of `BROKER_CONFIGS`, from that in force on."""
+def _live_chain(broker: Broker, name: str, resources: Iterable[str] | None = None) -> tuple[Synonym, ...]:
+    """The values of one of `BROKER_CONFIGS`, from that in force on. `resources`: as if nothing were set for others;
+    the one that comes before all others last."""
     config = BROKER_CONFIGS[name]
     chain: tuple[Synonym, ...] = (Synonym(name, config.default, ConfigSource.DEFAULT),)
-    in_file = broker.facts.group_defaults.get(GROUP_CONFIG_OF[name]) if name in GROUP_CONFIG_OF else None
-    if name in BROKER_FIELDS:
-        in_file = text_of(broker.static_config, name)
+    in_file = _in_file(broker, name)
     if in_file is not None and in_file != config.default:
         chain = (Synonym(name, in_file, ConfigSource.STATIC_BROKER), *chain)
-    for resource, source in (
-        (ALL_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-        (str(broker.node_id), ConfigSource.DYNAMIC_BROKER),
-    ):
+    for resource in (ALL_BROKERS, str(broker.node_id)) if resources is None else resources:
         if (value := broker.configs.of(ResourceType.BROKER, resource).get(name)) is not None:
+            is_of_all = resource == ALL_BROKERS
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER if is_of_all else ConfigSource.DYNAMIC_BROKER
             chain = (Synonym(name, value, source), *chain)
     return chain
+
+
+def _in_file(broker: Broker, name: str) -> str | None:
+    """The value in this node's configuration file, or in force by default; None: Kafka's."""
+    if name in BROKER_FIELDS:
+        return text_of(broker.static_config, name)
+    if (of_groups := GROUP_CONFIG_OF.get(name)) is not None:
+        return broker.facts.group_defaults.get(of_groups)
+    if (of_topics := TOPIC_CONFIG_OF.get(name)) is not None:
+        return broker.facts.topic_defaults.get(of_topics)
+    return None
 
 
 def _default_chain(config: DeclaredConfig, defaults: Mapping[str, str]) -> tuple[Synonym, ...]:

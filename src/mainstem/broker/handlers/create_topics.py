@@ -174,7 +174,7 @@ class _ConfigDescriptions:
     """Encodes the configs of topics for the answer, once for each different set of overrides."""
 
     def __init__(self, broker: Broker, version: int) -> None:
-        self._defaults = broker.facts.topic_defaults
+        self._broker = broker
         self._version = version
         self._encoded: dict[tuple[tuple[str, str], ...], EncodedArray] = {}
 
@@ -195,7 +195,7 @@ class _ConfigDescriptions:
                 config_source=entry.source,
                 is_sensitive=False,
             )
-            for entry in topic_entries(configs, self._defaults)
+            for entry in topic_entries(self._broker, configs)
         ]
         buffers = codec.encode_elements(CreateTopicsResponse, self._version, CreatableTopicConfigs, described)
         return EncodedArray(len(described), buffers)

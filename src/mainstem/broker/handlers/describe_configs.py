@@ -60,7 +60,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> tuple[ErrorCo
             topic = broker.metadata.topic(name)
             if topic is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:260]!r}", ()
-            return ErrorCode.NONE, None, topic_entries(topic.configs, broker.facts.topic_defaults)
+            return ErrorCode.NONE, None, topic_entries(broker, topic.configs)
         case ResourceType.BROKER:
             fault = broker_name_fault(broker, name)
             if fault is not None:

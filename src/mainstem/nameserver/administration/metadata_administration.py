@@ -94,7 +94,7 @@ class MetadataAdministration:
         topics: list[Topic | MainstemError] = []
         for command in made.commands:
             assert isinstance(command, CreateTopic), "topics are created"
-            topics.append(topic_of(command, topic_settings(command.configs, self._config.topic_defaults)))
+            topics.append(topic_of(command, topic_settings(command.configs, self._replica.state.topic_table.defaults)))
         for refusal in made.refusals:
             topics.insert(refusal.item, refusal_of(refusal.kind, refusal.message))
         return topics

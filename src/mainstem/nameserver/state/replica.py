@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from mainstem.model import OWN_LEVELS, LevelRange, ResourceType, Topic, TopicSettings
+from mainstem.model import OWN_LEVELS, LevelRange, ResourceType, Topic
 from mainstem.nameserver.errors import NameserverError, refusal_of
 from mainstem.nameserver.state.changes import COMMANDS_PER_TURN, subject_of, topic_after
 from mainstem.nameserver.state.commands import (
@@ -36,6 +36,7 @@ from mainstem.nameserver.state.commands import (
     decode_command,
     encode_command,
 )
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
 
 Listener = Callable[[Event], None]
@@ -58,24 +59,24 @@ class ChangeOutcome(NamedTuple):
 
 
 class MetadataReplica:
-    """Holds the state and the callers that wait for it. `settings_of` turns a topic's overrides into its
-    effective settings (over this node's defaults); `levels`: the feature levels at which this program can
-    work. `has_remote_store`: whether topics may have a remote tier, for what is checked before it is logged."""
+    """Holds the state and the callers that wait for it. `defaults`: those of topics, on this node; `levels`: the
+    feature levels at which this program can work. `has_remote_store`: whether topics may have a remote tier, for what
+    is checked before it is logged."""
 
     def __init__(
         self,
-        settings_of: Callable[[Mapping[str, str]], TopicSettings],
+        defaults: TopicDefaults,
         levels: LevelRange = OWN_LEVELS,
         *,
         has_remote_store: bool = False,
     ) -> None:
         self.levels = levels
         self._has_remote_store = has_remote_store
-        self.state = MetadataState(settings_of, levels, has_remote_store=has_remote_store)
+        self.state = MetadataState(defaults, levels, has_remote_store=has_remote_store)
         self.applied_index = 0
         self.applied_term = 0
         self.applied_count = 0
-        self._settings_of = settings_of
+        self._defaults = defaults
         self._listeners: list[Listener] = []
         self._by_request: dict[bytes, asyncio.Future[ChangeOutcome]] = {}
         self._by_index: dict[int, asyncio.Future[ChangeOutcome]] = {}
@@ -153,6 +154,7 @@ class MetadataReplica:
             subjects.append(Subject(subject_of(command), topic_after(event)))
             if len(subjects) % COMMANDS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await self._reconsider(state, self._tell)
         state.remember(change, [subject.number for subject in subjects])
         outcome = ChangeOutcome(index, _merged(subjects, change.refusals))
         waiting = self._by_request.pop(change.request, None)
@@ -180,12 +182,23 @@ class MetadataReplica:
 
     async def restored(self, commands: Sequence[bytes]) -> MetadataState:
         """The state that a snapshot's commands lead to. Raises ValueError and `InconsistentCommand`."""
-        state = MetadataState(self._settings_of, self.levels, has_remote_store=self._has_remote_store)
+        state = MetadataState(self._defaults, self.levels, has_remote_store=self._has_remote_store)
         for number, data in enumerate(commands, 1):
             state.apply(decode_command(data))
             if number % COMMANDS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await self._reconsider(state, lambda event: None)
         return state
+
+    async def settle(self) -> None:
+        """After commands that were applied to the state itself."""
+        await self._reconsider(self.state, lambda event: None)
+
+    async def _reconsider(self, state: MetadataState, tell: Listener) -> None:
+        for number, event in enumerate(state.reconsidered_topics(), 1):
+            tell(event)
+            if number % COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def replace(self, state: MetadataState, index: int, term: int) -> None:
         """Replace the state by a snapshot's; listeners hear of the differences."""
@@ -228,7 +241,7 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
         if old is None:
             events.append(TopicCreated(topic))
             continue
-        if old.configs != topic.configs:
+        if old.configs != topic.configs or old.settings != topic.settings:
             events.append(TopicConfigsChanged(old, topic))
         if old.partitions != topic.partitions:
             events.append(PartitionsAdded(topic, old.partitions))

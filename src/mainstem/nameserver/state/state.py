@@ -18,7 +18,7 @@ so that all nodes remember and forget alike.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from mainstem.model import (
     NodeRole,
     ResourceType,
     Topic,
-    TopicSettings,
     is_slot_table,
     slot_of,
 )
@@ -88,6 +87,7 @@ from mainstem.nameserver.state.commands import (
     SlotMoveBegins,
     SlotMoved,
     SlotWished,
+    TopicConfigsChanged,
     UnknownCommand,
     WriteGroupsAdded,
     level_of,
@@ -96,7 +96,9 @@ from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
 from mainstem.nameserver.state.plans.replica_classes import Factors, factors_of
 from mainstem.nameserver.state.plans.write_group_growth import check_class, check_slots, check_total, used_slots
+from mainstem.nameserver.state.resource_configs.broker_configs import TOPIC_CONFIG_OF
 from mainstem.nameserver.state.resource_configs.config_table import ConfigTable
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.nameserver.state.tenant_rules import TenantRules, tenant_of
 from mainstem.nameserver.state.topic_table import NOTHING_PENDING, PendingChanges, TopicTable
@@ -141,19 +143,19 @@ PRODUCER_ID_MAX = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class MetadataState:
-    """The whole state. `settings_of` turns a topic's overrides into its effective settings (over this node's
-    defaults); `levels`: the feature levels at which this program can work. `has_remote_store`: whether topics may
-    have a remote tier."""
+    """The whole state. `defaults`: those of topics, on this node; `levels`: the feature levels at which this program
+    can work. `has_remote_store`: whether topics may have a remote tier."""
 
     def __init__(
         self,
-        settings_of: Callable[[Mapping[str, str]], TopicSettings],
+        defaults: TopicDefaults,
         levels: LevelRange = OWN_LEVELS,
         *,
         has_remote_store: bool = False,
     ) -> None:
         self._levels = levels
-        self.topic_table = TopicTable(settings_of, has_remote_store=has_remote_store)
+        self._defaults = defaults
+        self.topic_table = TopicTable(defaults.in_force({}), has_remote_store=has_remote_store)
         self.node_table = NodeTable()
         self.moving_slots = MovingSlots()
         self._has_remote_store = has_remote_store
@@ -167,6 +169,8 @@ class MetadataState:
         self._cluster: CreateCluster | None = None
         self._next_producer_id = 0
         self._feature_level = FeatureLevel.FIRST
+        self._is_behind_defaults = False
+        """Whether topics have the settings of earlier defaults."""
         self._unknown: dict[tuple[str, str], UnknownCommand] = {}
         """Kept for the versions that know them, in the order in which they were logged last."""
 
@@ -331,6 +335,8 @@ class MetadataState:
                 self._check_quotas(command, pending)
             case ChangeResourceConfigs():
                 self.config_table.check(command.kind, command.name, command.changes)
+                if command.kind == ResourceType.BROKER:
+                    self._check_topic_defaults(command)
             case AddDelegationToken() | MoveTokenExpiry():
                 self._check_token(command)
             case SetTenant():
@@ -339,6 +345,16 @@ class MetadataState:
                     raise TooManyAcls(
                         f"the cluster takes {ACLS_MAX} access rules, too few for the users of this tenant"
                     )
+
+    def _check_topic_defaults(self, command: ChangeResourceConfigs) -> None:
+        """Raises `InvalidConfig`, `TenantCeiling` for defaults that a topic cannot have."""
+        if not command.changes.keys() & TOPIC_CONFIG_OF.keys():
+            return
+        brokers = self.config_table.of_kind(ResourceType.BROKER)
+        brokers[command.name] = self.config_table.after(command.kind, command.name, command.changes)
+        for before, after in self.topic_table.check_defaults(self._defaults.in_force(brokers, command.name)):
+            self.moving_slots.check_configs(before, after)
+            self.tenant_rules.check_default(after)
 
     def _check_token(self, command: AddDelegationToken | MoveTokenExpiry) -> None:
         kept = self.token_table.get(command.token_id)
@@ -509,7 +525,7 @@ class MetadataState:
                 return None
             case ChangeResourceConfigs(kind=kind, name=name, changes=changes):
                 self.config_table.change(kind, name, changes)
-                return BrokerConfigsChanged() if kind == ResourceType.BROKER else None
+                return self._brokers_configured() if kind == ResourceType.BROKER else None
             case SetTenant() | RemoveTenant():
                 self.tenant_rules.apply(command)
                 return None
@@ -564,6 +580,20 @@ class MetadataState:
             raise InconsistentCommand(f"feature level {level} behind level {self._feature_level}")
         self._feature_level = FeatureLevel(level)
         return FeatureLevelRaised(self._feature_level)
+
+    def _brokers_configured(self) -> BrokerConfigsChanged:
+        defaults = self._defaults.in_force(self.config_table.of_kind(ResourceType.BROKER))
+        if defaults != self.topic_table.defaults:
+            self.topic_table.use(defaults)
+            self._is_behind_defaults = True
+        return BrokerConfigsChanged()
+
+    def reconsidered_topics(self) -> Iterator[TopicConfigsChanged]:
+        """Give topics the settings that follow from other defaults, one after the other, as it is asked for the next.
+        Callers that have applied commands ask for all of them, before others see the state."""
+        if self._is_behind_defaults:
+            yield from self.topic_table.reconsidered()
+            self._is_behind_defaults = False
 
     def remember(self, change: LoggedChange, subjects: Sequence[int]) -> None:
         """Remember a change whose commands were applied and whose caller may ask again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from mainstem.model import Topic
 from mainstem.nameserver.errors import InconsistentCommand, InvalidTenant, TenantCeiling
 from mainstem.nameserver.state.commands import (
     AddPartitions,
@@ -72,6 +73,12 @@ class TenantRules:
         name = self._topics.by_number[command.number].name
         if (tenant := self.table.owner(name)) is not None:
             self._check_retention(tenant, name, command.changes)
+
+    def check_default(self, topic: Topic) -> None:
+        """A topic that has its settings from other defaults than before. Raises `TenantCeiling`."""
+        tenant = self.table.owner(topic.name) if RETENTION not in topic.configs else None
+        if tenant is not None and not topic.internal:
+            self._check_retention(tenant, topic.name, {RETENTION: str(topic.settings.retention_ms)})
 
     def _check_retention(self, tenant: Tenant, name: str, configs: Mapping[str, str | None]) -> None:
         text, ceiling = configs.get(RETENTION), tenant.retention_ms_max

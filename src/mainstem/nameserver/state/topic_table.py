@@ -15,12 +15,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mainstem.model import Topic, TopicSettings
 from mainstem.nameserver.errors import (
     InconsistentCommand,
+    InvalidConfig,
     InvalidPartitions,
     InvalidTopicName,
     TopicExists,
@@ -41,8 +42,8 @@ from mainstem.nameserver.state.commands import (
     TopicDeleted,
 )
 from mainstem.nameserver.state.plans.replica_classes import Factors, check_factor
-from mainstem.nameserver.state.tiering_rules import REMOTE, check_tiering
-from mainstem.nameserver.state.topic_config import check_configs, config_named
+from mainstem.nameserver.state.tiering_rules import REMOTE, check_local_limits, check_tiering
+from mainstem.nameserver.state.topic_config import check_configs, config_named, topic_settings
 from mainstem.security.acls.acl import Acl
 from mainstem.security.quotas.quota import Entity, entity_of
 
@@ -121,12 +122,10 @@ NOTHING_PENDING = PendingChanges()
 
 
 class TopicTable:
-    """Holds the topics. `settings_of` turns a topic's overrides into its effective settings (over this node's
-    defaults). `has_remote_store`: whether topics may have a remote tier."""
+    """Holds the topics. `defaults`: this node's configs of those that have none of their own. `has_remote_store`:
+    whether topics may have a remote tier."""
 
-    def __init__(
-        self, settings_of: Callable[[Mapping[str, str]], TopicSettings], *, has_remote_store: bool = False
-    ) -> None:
+    def __init__(self, defaults: Mapping[str, str] = _NO_CONFIGS, *, has_remote_store: bool = False) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[uuid.UUID, Topic] = {}
         self.by_number: dict[int, Topic] = {}
@@ -134,8 +133,8 @@ class TopicTable:
         self.next_number = FIRST_TOPIC_NUMBER
         self._name_by_collision_key: dict[str, str] = {}
         self._has_remote_store = has_remote_store
-        self._settings_of = settings_of
-        self.default_settings = settings_of(_NO_CONFIGS)  # shared by all topics without overrides
+        self.defaults = defaults
+        self.default_settings = topic_settings(_NO_CONFIGS, defaults)  # shared by all topics without overrides
 
     def was_deleted(self, number: int) -> bool:
         """Whether a topic of this number existed and was deleted by a command. False for a number that this
@@ -259,7 +258,43 @@ class TopicTable:
         return after
 
     def _settings(self, configs: Mapping[str, str]) -> TopicSettings:
-        return self._settings_of(configs) if configs else self.default_settings
+        return topic_settings(configs, self.defaults) if configs else self.default_settings
+
+    # other defaults
+
+    def use(self, defaults: Mapping[str, str]) -> None:
+        """New topics have these defaults from now on; for the others see `reconsidered`."""
+        self.defaults = defaults
+        self.default_settings = topic_settings(_NO_CONFIGS, defaults)
+
+    def reconsidered(self) -> Iterator[TopicConfigsChanged]:
+        """Give the present topics the settings that they have by the present defaults, one after the other, as it is
+        asked for the next; no topic may change meanwhile."""
+        known: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
+        for topic in tuple(self.by_number.values()):
+            key = tuple(sorted(topic.configs.items()))
+            settings = known.get(key) or known.setdefault(key, self._settings(topic.configs))
+            if settings != topic.settings:
+                yield TopicConfigsChanged(topic, self._replace(topic, replace(topic, settings=settings)))
+
+    def check_defaults(self, defaults: Mapping[str, str]) -> Iterator[tuple[Topic, Topic]]:
+        """Each topic that they change, as it is and as it would be. Raises `InvalidConfig` for what a topic cannot
+        have, or for two defaults that do not go together."""
+        check_configs(defaults)
+        if self._has_remote_store:
+            check_local_limits(topic_settings(_NO_CONFIGS, defaults))
+        known: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
+        for topic in tuple(self.by_number.values()):
+            key = tuple(sorted(topic.configs.items()))
+            settings = known.get(key) or known.setdefault(key, topic_settings(topic.configs, defaults))
+            if settings == topic.settings:
+                continue
+            if topic.settings.remote_storage_enable:
+                try:
+                    check_tiering(settings, topic.settings, has_store=self._has_remote_store)
+                except InvalidConfig as error:
+                    raise InvalidConfig(f"topic {topic.name!r} has a remote tier: {error}") from None
+            yield topic, replace(topic, settings=settings)
 
     # snapshots
 

@@ -1,4 +1,5 @@
-"""Kafka's configs of brokers that change while nodes run: those of one node, and those of all nodes at once."""
+"""Kafka's configs of brokers that change while nodes run, for one node or for all of them at once: those of the broker
+itself, the defaults of groups and of topics, and those that are kept and do nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from dataclasses import replace
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import INT_MAX, ConfigType, DeclaredConfig
 from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS, check_group
+from mainstem.nameserver.state.resource_configs.kept_broker_configs import KEPT_CONFIGS
+from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, check_configs
 
 ALL_BROKERS = ""
 """The name of the resource with what is set for all nodes; what is set for one node comes before it."""
@@ -74,10 +77,14 @@ _OF_BROKERS = (
 )
 GROUP_CONFIG_OF = {config.broker_names[0]: config.name for config in GROUP_CONFIGS.values() if config.broker_names}
 """By Kafka's broker config the config of groups that it is the default of."""
+TOPIC_CONFIG_OF = {config.broker_names[0]: config.name for config in TOPIC_CONFIGS.values() if config.broker_names}
+"""The same of topics. Kafka's other names of them (`log.retention.hours`) do not change while a broker runs."""
 
 BROKER_CONFIGS: Mapping[str, DeclaredConfig] = {
     **{config.name: config for config in _OF_BROKERS},
     **{name: replace(GROUP_CONFIGS[own], name=name, broker_names=()) for name, own in GROUP_CONFIG_OF.items()},
+    **{name: replace(TOPIC_CONFIGS[own], name=name, broker_names=()) for name, own in TOPIC_CONFIG_OF.items()},
+    **{config.name: config for config in KEPT_CONFIGS},
 }
 
 
@@ -93,3 +100,9 @@ def check_broker(configs: Mapping[str, str]) -> None:
         check_group({GROUP_CONFIG_OF[name]: value for name, value in configs.items() if name in GROUP_CONFIG_OF})
     except InvalidConfig as error:
         raise InvalidConfig(f"of groups: {error}") from None
+    check_configs(defaults_of_topics(configs))
+
+
+def defaults_of_topics(configs: Mapping[str, str]) -> dict[str, str]:
+    """Those among a broker's configs, by the names that they have as configs of topics."""
+    return {TOPIC_CONFIG_OF[name]: value for name, value in configs.items() if name in TOPIC_CONFIG_OF}

@@ -98,7 +98,7 @@ class ConfigTable:
                 raise InvalidConfig(f"unknown config {key[:100]!r}; known are {', '.join(rules.configs)}")
             if value is not None:
                 declared.parse(value)
-        after = self._after(kind, name, changes)
+        after = self.after(kind, name, changes)
         if sum(map(len, after.values())) > TEXT_LENGTH_MAX:
             raise InvalidConfig(f"the values of one resource have at most {TEXT_LENGTH_MAX} characters together")
         rules.check(after)
@@ -108,12 +108,13 @@ class ConfigTable:
 
     def change(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set configs (value) and remove them (None)."""
-        if after := self._after(kind, name, changes):
+        if after := self.after(kind, name, changes):
             self._configs[kind, name] = after
         else:
             self._configs.pop((kind, name), None)
         self.version = object()
 
-    def _after(self, kind: int, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+    def after(self, kind: int, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """The configs of a resource as they would be."""
         kept = {**self._configs.get((kind, name), {}), **changes}
         return {key: value for key, value in kept.items() if value is not None}
