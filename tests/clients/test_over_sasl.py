@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -312,6 +313,14 @@ def test_users_are_described_and_removed(node: Serving, admin: AdminClient) -> N
         admin.alter_user_scram_credentials([change])["passing"].result(PATIENCE_SECONDS)
     assert "passing" not in admin.describe_user_scram_credentials().result(PATIENCE_SECONDS)
     assert "not accepted" in refusal(settings(node, "SCRAM-SHA-256", "passing", "a")).text
+
+
+def test_the_node_says_what_each_of_its_listeners_is(node: Serving, secured: Secured, admin: AdminClient) -> None:
+    described = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")])
+    (configs,) = [future.result(PATIENCE_SECONDS) for future in described.values()]
+    both = f"OUTSIDE://{node.kafka},SECURED://{secured.address}"
+    assert (configs["listeners"].value, configs["advertised.listeners"].value) == (both, both)
+    assert configs["listener.security.protocol.map"].value == "OUTSIDE:SASL_PLAINTEXT,SECURED:SASL_SSL"
 
 
 def test_a_salt_that_a_client_made_short_is_taken(node: Serving, admin: AdminClient) -> None:

@@ -81,10 +81,13 @@ class NodeFacts:
     """Kafka's group config names → the node's values, where they differ from Kafka's."""
 
     listeners: tuple[str, ...] = ()
-    """HOST:PORT of each."""
+    """NAME://HOST:PORT of each."""
 
-    advertised: str = ""
-    """The HOST:PORT that clients are given."""
+    advertised: tuple[str, ...] = ()
+    """NAME://HOST:PORT that clients of each are given."""
+
+    protocols: tuple[str, ...] = ()
+    """NAME:PROTOCOL of each."""
 
     rack: str = ""
 

@@ -221,12 +221,12 @@ def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, st
         "",
         "Where messages lie: the journal's directory, and the queue store.",
     )
-    for name, addresses, documentation in (
-        ("listeners", broker.facts.listeners, "Where this node listens for clients."),
-        ("advertised.listeners", (broker.facts.advertised,), "Where clients are told to come to."),
+    for name, kind, each, documentation in (
+        ("listeners", ConfigType.LIST, broker.facts.listeners, "Where this node listens for clients."),
+        ("advertised.listeners", ConfigType.LIST, broker.facts.advertised, "Where clients are told to come to."),
+        ("listener.security.protocol.map", ConfigType.STRING, broker.facts.protocols, "What listeners speak."),
     ):
-        text = ",".join(f"PLAINTEXT://{address}" for address in addresses if address)
-        yield name, ConfigType.LIST, text, "", documentation
+        yield name, kind, ",".join(each), "", documentation
     if broker.authorizer is not None:
         rules = broker.authorizer.config
         yield "super.users", ConfigType.STRING, rules.super_users, "", "Principals that may do everything."

@@ -36,7 +36,7 @@ from mainstem.broker.transactions.markers import NodeMarkers
 from mainstem.broker.transactions.served_transactions import ServedTransactions
 from mainstem.broker.transactions.transaction_coordinator import TransactionCoordinator
 from mainstem.broker.transactions.verification import CoordinatorVerification
-from mainstem.model import ForwardedClient, NodeRole
+from mainstem.model import PLAINTEXT, ForwardedClient, ListenerAddress, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import BrokerConfigsChanged, Event, FeatureLevelRaised, TopicDeleted
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
@@ -328,6 +328,8 @@ def _forwarded(setup: RolesSetup, nameserver: Nameserver, session: Session) -> F
 def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
     config, ports = setup.config, setup.ports
     stores = config.has_role(NodeRole.STORAGE)
+    own = setup.identity
+    told = own.endpoints or (ListenerAddress(PLAINTEXT, own.host, own.port),)
     return NodeFacts(
         topic_defaults=nameserver.lookups.topic_defaults(),
         group_defaults=group_defaults(config.groups, config.shares),
@@ -335,10 +337,14 @@ def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
         store_dir=_store_place(setup) if stores else None,
         has_remote_store=bool(config.remote_dir) and not config.shares_store,
         listeners=(
-            *config.listen,
+            *(f"{PLAINTEXT}://{address}" for address in config.listen),
             *(f"{name}://{each.listen}" for name, each in config.server.listeners.items()),
         ),
-        advertised=str(Address(setup.identity.host, setup.identity.port)),
+        advertised=tuple(f"{name}://{Address(host, port)}" for name, host, port in told),
+        protocols=(
+            *((f"{PLAINTEXT}:{PLAINTEXT}",) if config.listen else ()),
+            *(f"{name}:{each.protocol}" for name, each in config.server.listeners.items()),
+        ),
         rack=config.rack,
         replication_factor=config.nameserver.replication_factor,
     )
