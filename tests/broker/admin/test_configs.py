@@ -363,6 +363,17 @@ def test_what_a_broker_does_not_change_while_it_runs(name: str, config: str, val
     assert altered(admin, BROKER, "1") == ErrorCode.NONE
 
 
+def test_what_cannot_be_set_can_be_taken_away() -> None:
+    """`kafka-reassign-partitions --verify` and `--cancel` take away throttles, whether there are any or not."""
+    admin = AdminBroker()
+    live(admin)
+    throttle = change("leader.replication.throttled.rate", OPERATION_DELETE, None)
+    assert altered(admin, BROKER, "1", throttle) == ErrorCode.NONE
+    assert altered(admin, BROKER, "", change("num.partitions", 0, "3"), throttle) == ErrorCode.NONE
+    assert by_name(described(admin, BROKER, "")).keys() == {"num.partitions"}
+    assert altered(admin, BROKER, "7", throttle) == ErrorCode.INVALID_REQUEST, "another broker"
+
+
 def test_loggers_have_levels_that_change() -> None:
     admin, logger = AdminBroker(), logging.getLogger("mainstem.of_a_test")
     try:
@@ -463,10 +474,16 @@ def test_a_replacement_is_only_tried_where_that_is_asked_for() -> None:
 
 
 def test_a_broker_says_where_it_is_reached_and_where_it_stands() -> None:
-    facts = NodeFacts(listeners=("0.0.0.0:9092", "[::]:9092"), advertised="node-1:9092", rack="r2")
+    facts = NodeFacts(
+        listeners=("PLAINTEXT://0.0.0.0:9092", "INSIDE://[::]:9093"),
+        advertised=("PLAINTEXT://node-1:9092", "INSIDE://node-1:9093"),
+        protocols=("PLAINTEXT:PLAINTEXT", "INSIDE:SASL_SSL"),
+        rack="r2",
+    )
     configs = by_name(described(AdminBroker(facts), BROKER, "1"))
-    assert configs["listeners"].value == "PLAINTEXT://0.0.0.0:9092,PLAINTEXT://[::]:9092"
-    assert configs["advertised.listeners"].value == "PLAINTEXT://node-1:9092"
+    assert configs["listeners"].value == "PLAINTEXT://0.0.0.0:9092,INSIDE://[::]:9093"
+    assert configs["advertised.listeners"].value == "PLAINTEXT://node-1:9092,INSIDE://node-1:9093"
+    assert configs["listener.security.protocol.map"].value == "PLAINTEXT:PLAINTEXT,INSIDE:SASL_SSL"
     assert configs["broker.rack"].value == "r2"
     assert configs["replica.selector.class"].value == "", "leaders answer"
     assert {"num.partitions", "default.replication.factor", "message.max.bytes"} <= set(configs)

@@ -7,8 +7,10 @@ from collections import Counter
 from mainstem.broker.admin.config_changes import Answer, Overrides, alter, answer_each_once
 from mainstem.broker.broker import Broker
 from mainstem.broker.request_context import RequestContext
+from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import ConfigType
+from mainstem.nameserver.state.resource_configs.broker_configs import BROKER_CONFIGS
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.configs import (
     OPERATION_APPEND,
@@ -30,11 +32,12 @@ async def handle(
         fault = _fault_of_operations(resource)
         if fault is not None:
             return ErrorCode.INVALID_REQUEST, fault
+        configs = [config for config in resource.configs if not _is_removed_anyway(resource, config)]
         return await alter(
             broker,
             resource,
-            [config.name for config in resource.configs],
-            lambda overrides: {config.name: _new_value(overrides, config) for config in resource.configs},
+            [config.name for config in configs],
+            lambda overrides: {config.name: _new_value(overrides, config) for config in configs},
             validate_only=request.validate_only,
             loggers_too=True,
         )
@@ -53,6 +56,16 @@ def _fault_of_operations(resource: AlterConfigsResource) -> str | None:
         if config.value is None and config.config_operation != OPERATION_DELETE:
             return f"config {config.name!r} is changed to no value"
     return None
+
+
+def _is_removed_anyway(resource: AlterConfigsResource, config: AlterableConfig) -> bool:
+    """Whether a config of a broker is taken away that nobody can set, as kafka-reassign-partitions does with throttles
+    at the end, whether there were any or not."""
+    return (
+        resource.resource_type == ResourceType.BROKER
+        and config.config_operation == OPERATION_DELETE
+        and config.name not in BROKER_CONFIGS
+    )
 
 
 def _new_value(overrides: Overrides, config: AlterableConfig) -> str | None:
