@@ -121,6 +121,10 @@ class FeatureLevel(enum.IntEnum):
     """Slots that move to a write group on other nodes: these are guests of the write groups in which the slots'
     queues have records, learners that get no vote."""
 
+    REDUCED = 18
+    """Slots that move to a write group with fewer replicas than their class has: topics that are created later get
+    numbers by which they have no queue there."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mainstem.model import WriteGroupBurdens
 from mainstem.nameserver.errors import MoveBegun, NotMoving
@@ -11,7 +11,8 @@ from mainstem.nameserver.errors import MoveBegun, NotMoving
 class FakeQueueMoves:
     """`ports.QueueMoves`. Tests may set `placed` (by write group), `moving` (by slot), `behind` (the write groups that
     a slot has left), `busy` (bytes per second by write group) and `refuse` (what becomes of a move) and `late` (the
-    slots whose moves cannot be taken back any more); they read `begun` and `asked_for_burdens`."""
+    slots whose moves cannot be taken back any more); they read `begun`, `beside` (what was named beside each), and
+    `asked_for_burdens`."""
 
     def __init__(self) -> None:
         self.placed: dict[int, tuple[int, ...]] = {}
@@ -21,6 +22,7 @@ class FakeQueueMoves:
         self.queues = 1
         self.refuse: Callable[[str, int, int], None] = lambda topic, partition, group: None
         self.begun: list[tuple[str, int, int]] = []
+        self.beside: list[list[tuple[str, int]]] = []
         self.asked_for_burdens = 0
         self.late: set[int] = set()
 
@@ -37,9 +39,10 @@ class FakeQueueMoves:
         self.asked_for_burdens += 1
         return WriteGroupBurdens(self.busy, dict.fromkeys(self.placed, 1), self.queues)
 
-    async def move(self, topic: str, partition: int, group: int) -> None:
+    async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         self.refuse(topic, partition, group)
         self.begun.append((topic, partition, group))
+        self.beside.append(list(beside))
 
     async def take_back(self, slot: int) -> None:
         if slot in self.late:

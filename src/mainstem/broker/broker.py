@@ -147,7 +147,7 @@ class NothingMoves:
     async def burdens(self) -> WriteGroupBurdens:
         return WriteGroupBurdens({}, {}, 0)
 
-    async def move(self, topic: str, partition: int, group: int) -> None:
+    async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         raise InvalidPlacement("queues of this node do not move")
 
     async def take_back(self, slot: int) -> None:

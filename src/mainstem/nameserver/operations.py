@@ -25,6 +25,7 @@ from mainstem.nameserver.state.plans.replica_placement import replacement_for
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.metadata import (
+    BESIDE_MAX,
     CHANGE_MEMBER,
     ChangeMember,
     WantDraining,
@@ -126,12 +127,13 @@ class ClusterOperations:
         alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
         await self._change(WantWriteGroups(total, alive, replication_factor))
 
-    async def move_slot_of(self, name: str, partition: int, group: int) -> None:
+    async def move_slot_of(self, name: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         """Have the slot of a partition move to a write group, with all queues that hash to it. It begins at once; the
-        slot is there when `lookups.write_group` says so. Raises `InvalidPlacement`, `UnknownTopic`,
+        slot is there when `lookups.write_group` says so. `beside`: other partitions that may have as few copies as that
+        write group keeps. Raises `InvalidPlacement`, `UnknownTopic`,
         `FeatureLevelTooLow`, `MetadataUnavailable`."""
         self._check_level(FeatureLevel.MOVABLE, "a move between write groups")
-        await self._change(WantSlotMove(name, partition, group))
+        await self._change(WantSlotMove(name, partition, group, list(beside)[:BESIDE_MAX]))
 
     async def slot_move_begins(self, slot: int, group: int, number: int) -> None:
         """Note that a slot is about to be fenced. Raises `InvalidPlacement` where the move was taken back,

@@ -184,9 +184,10 @@ class QueueMoves(Protocol):
 
     async def burdens(self) -> WriteGroupBurdens: ...
 
-    async def move(self, topic: str, partition: int, group: int) -> None:
+    async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         """Have the slot of a partition move. It begins at once and goes on by itself, whoever is started anew; a
-        `nameserver` error says why it cannot."""
+        `nameserver` error says why it cannot. `beside`: other partitions that may have as few copies as that write
+        group keeps; others of the slot must not lose any."""
         ...
 
     async def take_back(self, slot: int) -> None:

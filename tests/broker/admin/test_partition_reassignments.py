@@ -261,6 +261,7 @@ def test_partitions_of_one_slot_are_not_torn_apart() -> None:
     together = admin.refused({first: (2, 3, 4), second: (2, 3, 4)})
     assert set(together.values()) == {(ErrorCode.NONE, None)}
     assert admin.moves.begun == [(*first, 3)]
+    assert admin.moves.beside == [[first, second]], "both may have as few copies as that"
     for one, other in (((2, 3, 4), (4,)), ((2, 3, 4), (1, 2, 3)), ((1, 2, 3), (2, 3, 4))):
         told = admin.refused({first: one, second: other})
         assert told[first] == (ErrorCode.NONE, None)

@@ -71,6 +71,8 @@ class Reassignments:
         """Per slot the first partition that is asked for where it is."""
         self.wanted: dict[int, WantedMove] = {}
         """By slot."""
+        self.asked: dict[int, list[tuple[str, int]]] = {}
+        """By slot, the partitions for which this request names nodes, as few as those of `wanted`."""
 
     def judged(self, name: str, partition: int, replicas: tuple[int, ...] | None) -> Judged:
         """`replicas` None: a move is to be cancelled."""
@@ -89,6 +91,7 @@ class Reassignments:
         if not groups:
             return _refused(self._no_such_nodes(replicas))
         if group not in groups:
+            self._note(slot, name, partition, replicas)
             return self._moved(WantedMove(slot, name, partition, groups))
         if slot in self.wanted:
             return _shared(slot, f"{self.wanted[slot].topic}:{self.wanted[slot].partition}")
@@ -143,6 +146,11 @@ class Reassignments:
         able = [group for group in on_nodes if group == present or group not in left] or on_nodes
         led = [group for group in able if self._placements[group][0] == replicas[0]]
         return tuple(led or able)
+
+    def _note(self, slot: int, name: str, partition: int, replicas: Sequence[int]) -> None:
+        wanted = self.wanted.get(slot)
+        if wanted is None or len(replicas) <= len(self._placements[wanted.groups[0]]):
+            self.asked.setdefault(slot, []).append((name, partition))
 
     def _moved(self, move: WantedMove) -> Judgement | WantedMove:
         if move.slot in self._staying:

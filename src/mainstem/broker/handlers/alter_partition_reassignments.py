@@ -74,7 +74,8 @@ async def _answered(
             of_topic.append(reassignments.judged(topic.name, asked.partition_index, asked.replicas))
         found.append(of_topic)
     stays = {each.slot for of_topic in found for each in of_topic if isinstance(each, WantedStay)}
-    decided = {**await _taken_back(broker, stays), **await _begun(broker, list(reassignments.wanted.values()))}
+    begun = await _begun(broker, list(reassignments.wanted.values()), reassignments.asked)
+    decided = {**await _taken_back(broker, stays), **begun}
     told: set[Judgement] = set()
     responses = []
     for topic, of_topic in zip(request.topics, found, strict=True):
@@ -106,8 +107,11 @@ async def _taken_back(broker: Broker, slots: Iterable[int]) -> Mapping[int, Judg
     return {slot: _judgement(await _outcome(broker.queue_moves.take_back(slot))) for slot in slots}
 
 
-async def _begun(broker: Broker, wanted: Sequence[WantedMove]) -> Mapping[int, Judgement]:
-    """Begin these moves. Returns what became of each, by slot."""
+async def _begun(
+    broker: Broker, wanted: Sequence[WantedMove], asked: Mapping[int, Sequence[tuple[str, int]]]
+) -> Mapping[int, Judgement]:
+    """Begin these moves; `asked`: by slot, the partitions of which the request says where they are to be. Returns what
+    became of each, by slot."""
     if any(len(move.groups) > 1 for move in wanted):
         groups = least_loaded(await broker.queue_moves.burdens(), wanted)
     else:
@@ -118,7 +122,9 @@ async def _begun(broker: Broker, wanted: Sequence[WantedMove]) -> Mapping[int, J
         some = moves[start : start + MOVES_AT_ONCE_MAX]
         async with asyncio.TaskGroup() as tasks:
             beginning = [
-                tasks.create_task(_outcome(broker.queue_moves.move(move.topic, move.partition, group)))
+                tasks.create_task(
+                    _outcome(broker.queue_moves.move(move.topic, move.partition, group, asked[move.slot]))
+                )
                 for move, group in some
             ]
         for (move, _), task in zip(some, beginning, strict=True):

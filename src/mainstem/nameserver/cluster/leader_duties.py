@@ -1,5 +1,5 @@
-"""The metadata leader's own duties, which no client asks for: it creates the cluster, and places the write groups
-once enough nodes are there.
+"""The metadata leader's own duties, which no client asks for: it creates the cluster, places the write groups once
+enough nodes are there, and has slots go back to their class that were kept fewer times and have no queue any more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mainstem.model import NodeRole
 from mainstem.nameserver.cluster.level_raising import LevelRaising
-from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.requests import Requests
@@ -53,6 +53,8 @@ class LeaderDuties:
         self._replicas = replicas
         self._storage_nodes_min = storage_nodes_min
         self._member_id = member_id
+        self._looked_at: tuple[int, ...] = ()
+        """What the slots that go back to their class follow from, when there was none the last time."""
 
     async def run(self) -> None:
         """Carry out what is due after every change, until cancelled."""
@@ -79,6 +81,30 @@ class LeaderDuties:
                 raise MetadataUnavailable("a node has not said yet on which machine it runs")
             await self._proposer.propose(self._make_placement, b"")
             self._tell_crowded_machines()
+        elif state.placements:
+            await self._restore()
+
+    async def _restore(self) -> None:
+        state = self._replica.state
+        moving = state.moving_slots
+        seen = (state.topic_table.deletions, len(moving.numbers), len(moving.wishes), len(moving.others))
+        if seen != self._looked_at:
+            self._looked_at = seen
+            if state.slot_to_restore() is not None:
+                await self._proposer.propose(self._make_restoring, b"")
+
+    async def _make_restoring(self) -> Made:
+        """A move that was refused is tried again when there are other topics, or other moves."""
+        state = self._replica.state
+        move = state.slot_to_restore()
+        if move is None:
+            return Made([], [])
+        try:
+            state.check(move)
+        except NameserverError as error:
+            log.debug("slot %d stays where it is for now: %s", move.slot, error)
+            return Made([], [])
+        return Made([move], [])
 
     def _all_met(self) -> bool:
         """Whether the nodes are there that a new cluster begins with: all voters, as many nodes that store as the

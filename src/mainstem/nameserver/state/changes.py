@@ -15,7 +15,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from mainstem.model import SCRAM_MECHANISMS, FeatureLevel, NodeRole, ScramCredential, Topic, slot_of, slots_in_turns
+from mainstem.model import (
+    SCRAM_MECHANISMS,
+    SLOTS,
+    FeatureLevel,
+    NodeRole,
+    ScramCredential,
+    Topic,
+    slot_of,
+    slots_in_turns,
+)
 from mainstem.nameserver.errors import (
     CredentialRefused,
     InvalidAcl,
@@ -63,6 +72,7 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
+from mainstem.nameserver.state.plans.reduced_slots import check_named, number_beside
 from mainstem.nameserver.state.plans.replica_classes import class_for, factor_for, number_for
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 from mainstem.nameserver.state.plans.write_group_growth import grown
@@ -163,7 +173,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
     """One function per item, which makes its command from the number of items accepted before it."""
     match wanted:
         case WantTopics(topics=topics):
-            return [_creation(topic, state, ids) for topic in topics]
+            numbers = _TopicNumbers(state)
+            return [_creation(topic, state, ids, numbers) for topic in topics]
         case WantDeletions(names=names):
             return [_deletion(name, state) for name in names]
         case WantPartitions(name=name, total=total):
@@ -180,8 +191,8 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: PreferLeader(group, node_id)]
         case WantWriteGroups():
             return [lambda _: _more_write_groups(wanted, state)]
-        case WantSlotMove(name=name, partition=partition, group=group):
-            return [lambda _: _slot_move(name, partition, group, state)]
+        case WantSlotMove():
+            return [lambda _: _slot_move(wanted, state)]
         case WantSlotMoveBegun(slot=slot, group=group, number=number):
             return [lambda _: SlotMoveBegins(slot, group, number)]
         case WantSlotKept(slot=slot):
@@ -223,12 +234,28 @@ def _makers(wanted: Wanted, state: MetadataState, ids: Ids, replicas: int) -> li
             return [lambda _: _placement(state, replicas)]
 
 
-def _creation(topic: WantedTopic, state: MetadataState, ids: Ids) -> Callable[[int], Command]:
+class _TopicNumbers:
+    """Gives the topics of one request their numbers, each behind that of the one accepted before it."""
+
+    def __init__(self, state: MetadataState) -> None:
+        self._classes = len(state.factors)
+        self._reduced = state.reduced_slots
+        self._lowest = [state.next_topic_number]
+        """By how many topics were accepted before, the lowest number that is left."""
+
+    def number(self, accepted: int, which: int, partitions: int) -> int:
+        del self._lowest[accepted + 1 :]
+        number = number_beside(self._reduced, number_for(self._lowest[-1], which, self._classes), partitions)
+        self._lowest.append(number + 1)
+        return number
+
+
+def _creation(topic: WantedTopic, state: MetadataState, ids: Ids, numbers: _TopicNumbers) -> Callable[[int], Command]:
     factor, factors, internal = topic.replication_factor, state.factors, topic.internal
     which = class_for(factor, factors, internal=internal)
     return lambda accepted: CreateTopic(
         name=topic.name,
-        number=number_for(state.next_topic_number, accepted, which, len(factors)),
+        number=numbers.number(accepted, which, topic.partitions),
         topic_id=ids.topic_id(),
         partitions=topic.partitions,
         replication_factor=factor_for(factor, factors, which, internal=internal),
@@ -300,11 +327,16 @@ def _placement(state: MetadataState, replicas: int) -> PlaceWriteGroups:
     return PlaceWriteGroups(place_write_groups(state.cluster.write_groups, locations, replicas))
 
 
-def _slot_move(name: str, partition: int, group: int, state: MetadataState) -> MoveSlot:
+def _slot_move(wanted: WantSlotMove, state: MetadataState) -> MoveSlot:
+    name, partition, group = wanted.name, wanted.partition, wanted.group
     topic = named(state, name)
     if partition >= topic.partitions:
         raise InvalidPlacement(f"topic {name!r} has {topic.partitions} partitions, and no partition {partition}")
-    slot = slot_of(topic.queue_id(partition))
+    queue_id = topic.queue_id(partition)
+    slot, present = slot_of(queue_id), len(state.placements.get(state.write_group(queue_id), ()))
+    copies = len(state.placements.get(group, ()))
+    if copies < present and copies < state.factors[slot // SLOTS]:
+        check_named(slot, state.topics.values(), {(name, partition), *wanted.beside}, copies)
     return MoveSlot(slot, group, state.moving_slots.next_number(slot))
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from mainstem.model import SLOTS, SLOTS_OF_ALL, Topic, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
 from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
+from mainstem.nameserver.state.plans.reduced_slots import check_room
 from mainstem.nameserver.state.plans.replica_classes import Factors
 
 
@@ -72,11 +73,7 @@ class MovingSlots:
         if command.number != self.next_number(slot):
             raise InvalidPlacement(f"slot {slot} has moved meanwhile: try again")
         if len(placements[group]) < factors[slot // SLOTS]:
-            raise InvalidPlacement(
-                f"write group {group} has {len(placements[group])} replicas, and topics that are created with a "
-                f"replication factor of {factors[slot // SLOTS]} may have queues in slot {slot}: it moves to write "
-                "groups with as many, or more"
-            )
+            check_room(slot, self.reduced(slots, placements, factors))
         for other in self.others.get(slot, ()):
             lacking = set(placements[group]) - set(placements[other])
             if other != before and lacking:
@@ -99,6 +96,19 @@ class MovingSlots:
             raise InvalidPlacement(
                 f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not move"
             )
+
+    def reduced(
+        self, slots: Sequence[int], placements: Mapping[int, Sequence[int]], factors: Factors
+    ) -> frozenset[int]:
+        """The slots that have fewer copies than topics are promised which are created in their class, or are about to
+        have fewer."""
+        found = set()
+        for slot in self.known:
+            wish = self.wishes.get(slot)
+            groups = (slots[slot],) if wish is None else (slots[slot], wish.group)
+            if any(len(placements.get(group, ())) < factors[slot // SLOTS] for group in groups):
+                found.add(slot)
+        return frozenset(found)
 
     def check_begin(self, command: SlotMoveBegins) -> None:
         """Raises `InvalidPlacement` unless this is what is wished for."""

@@ -94,6 +94,13 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.nameserver.state.node_table import NodeTable, check_own_levels, is_partial
+from mainstem.nameserver.state.plans.reduced_slots import (
+    NONE_REDUCED,
+    REDUCED_MAX,
+    check_more_partitions,
+    check_new_topic,
+    slot_to_restore,
+)
 from mainstem.nameserver.state.plans.replica_classes import Factors, factors_of
 from mainstem.nameserver.state.plans.write_group_growth import check_class, check_slots, check_total, used_slots
 from mainstem.nameserver.state.resource_configs.broker_configs import TOPIC_CONFIG_OF
@@ -243,7 +250,23 @@ class MetadataState:
         """The replication factors of the classes of write groups, by class; empty until they are placed."""
         if self._cluster is None:
             return ()
-        return factors_of(self._cluster.slots, self.placements, self.moving_slots.numbers.keys())
+        return factors_of(self._cluster.slots, self.placements, self.moving_slots.numbers.keys(), REDUCED_MAX)
+
+    @property
+    def reduced_slots(self) -> frozenset[int]:
+        """The slots that are kept fewer times than topics ask for which are created in their class, or soon will be."""
+        if not self.placements or not self.moving_slots.known:
+            return NONE_REDUCED
+        return self.moving_slots.reduced(self._slots, self.placements, self.factors)
+
+    def slot_to_restore(self) -> MoveSlot | None:
+        """The move of a slot back to its class, if one has no queue any more that was to have fewer copies."""
+        if self._has_remote_store or not (reduced := self.reduced_slots):
+            return None
+        moving = self.moving_slots
+        settled = reduced - moving.wishes.keys() - moving.others.keys()
+        found = slot_to_restore(settled, self._slots, self.placements, self.factors, self.topics.values())
+        return MoveSlot(*found, moving.next_number(found[0])) if found is not None else None
 
     def write_group(self, queue_id: int) -> int:
         """The write group of a queue, whether or not it exists."""
@@ -283,6 +306,8 @@ class MetadataState:
                     self._check_level(FeatureLevel.RETURNING)
                 if not self._keeps_nodes(command):
                     self._check_level(FeatureLevel.HOSTING)
+                if self._reduces(command):
+                    self._check_level(FeatureLevel.REDUCED)
                 self.moving_slots.check_wish(
                     command,
                     self._slots,
@@ -311,10 +336,13 @@ class MetadataState:
             case CreateTopic():
                 nodes = len(self.node_table.with_role(NodeRole.STORAGE))
                 self.topic_table.check_new(command, pending, nodes, self.factors)
+                check_new_topic(command.name, command.number, command.partitions, self.reduced_slots)
                 self.tenant_rules.check_new(command, pending)
                 self._check_tiering_level(command)
             case AddPartitions():
                 self.topic_table.check_more_partitions(command)
+                topic = self.topic_table.by_number[command.number]
+                check_more_partitions(topic, command.total, self.reduced_slots)
                 self.tenant_rules.check_more_partitions(command)
             case ChangeTopicConfigs():
                 self.topic_table.check_configs(command)
@@ -377,6 +405,12 @@ class MetadataState:
         if not 0 <= command.slot < len(self._slots) or command.group not in placements:
             return True  # refused for another reason
         return set(placements[self._slots[command.slot]]) == set(placements[command.group])
+
+    def _reduces(self, command: MoveSlot) -> bool:
+        """Whether a slot moves to a write group with fewer replicas than its class has."""
+        if not 0 <= command.slot < len(self._slots) or command.group not in self.placements:
+            return False  # refused for another reason
+        return len(self.placements[command.group]) < self.factors[command.slot // SLOTS]
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:

@@ -130,6 +130,8 @@ class TopicTable:
         self.by_id: dict[uuid.UUID, Topic] = {}
         self.by_number: dict[int, Topic] = {}
         self.partitions_total = 0
+        self.deletions = 0
+        """Topics deleted since this table was made."""
         self.next_number = FIRST_TOPIC_NUMBER
         self._name_by_collision_key: dict[str, str] = {}
         self._has_remote_store = has_remote_store
@@ -244,6 +246,7 @@ class TopicTable:
         del self.by_name[topic.name], self.by_id[topic.topic_id], self.by_number[topic.number]
         del self._name_by_collision_key[collision_key(topic.name)]
         self.partitions_total -= topic.partitions
+        self.deletions += 1
         return TopicDeleted(topic)
 
     def _applied(self, number: int) -> Topic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from mainstem.model import WriteGroupBurdens
 from mainstem.nameserver.errors import InvalidPlacement
@@ -41,11 +41,11 @@ class NodeQueueMoves:
             self._lookups.totals()[1],
         )
 
-    async def move(self, topic: str, partition: int, group: int) -> None:
+    async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         """Raises `InvalidPlacement`, `UnknownTopic`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
         if self._has_objects:
             raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
-        await self._nameserver.operations.move_slot_of(topic, partition, group)
+        await self._nameserver.operations.move_slot_of(topic, partition, group, beside)
 
     async def take_back(self, slot: int) -> None:
         """Raises `NotMoving`, `MoveBegun`, `FeatureLevelTooLow`, `MetadataUnavailable`."""

@@ -140,12 +140,19 @@ class WantWriteGroups(msgspec.Struct, frozen=True, tag="write groups"):
     """How many replicas each new one has; 0: as many as those with which the cluster began. From `CLASSED` on."""
 
 
+BESIDE_MAX = 1_000
+"""Partitions beside one in its slot that a request names: a topic of 100,000 has 25 in each."""
+
+
 class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
     """The slot of a partition shall move to this write group, with all queues that hash to it."""
 
     name: Name
     partition: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
     group: WriteGroupNumber
+    beside: Annotated[list[tuple[Name, int]], msgspec.Meta(max_length=BESIDE_MAX)] = []
+    """Other partitions of the slot that are to have as few copies as that write group keeps: topics and partitions.
+    From `REDUCED` on."""
 
 
 class WantSlotMoveBegun(msgspec.Struct, frozen=True, tag="slot move begins"):

@@ -6,8 +6,7 @@ has as many replicas as its write groups have, and a move leaves their number as
 follows from its id: once there are several classes, topics get numbers that name one (`model.class_of`). Numbers
 still only go up, so that whoever asks whether a number was given out needs to know of no class.
 
-A slot moves to write groups with as many replicas as its class has, or more: topics that are made later have queues in
-it, too, and get no fewer copies than they ask for.
+A slot that moves may come to write groups with more replicas than its class has, or with fewer (`reduced_slots`).
 
 Invariant: no two classes are added for the same factor. An adopted cluster has its classes with one factor for all of
 them, as its write groups are placed anew; topics are then made in the first.
@@ -25,14 +24,25 @@ Factors = tuple[int, ...]
 """By class, how many replicas its write groups have. Empty: they are not placed yet."""
 
 
-def factors_of(slots: Sequence[int], placements: Mapping[int, Sequence[int]], moved: Collection[int] = ()) -> Factors:
+def factors_of(
+    slots: Sequence[int], placements: Mapping[int, Sequence[int]], moved: Collection[int] = (), fewer: int = 0
+) -> Factors:
     """The factors of the classes of a table of slots. `moved`: slots that may be in write groups with more replicas
-    than their class has."""
+    than their class has, or `fewer` of them with fewer."""
     if not placements:
         return ()
     firsts = range(0, len(slots), SLOTS)
-    own = (next((it for it in range(first, first + SLOTS) if it not in moved), first) for first in firsts)
-    return tuple(len(placements[slots[slot]]) for slot in own)
+    return tuple(_factor(range(first, first + SLOTS), slots, placements, moved, fewer) for first in firsts)
+
+
+def _factor(
+    own: range, slots: Sequence[int], placements: Mapping[int, Sequence[int]], moved: Collection[int], fewer: int
+) -> int:
+    """That of the class with these slots. If all of them have moved, it is no less than the class was made with."""
+    stayed = next((slot for slot in own if slot not in moved), None)
+    if stayed is not None:
+        return len(placements[slots[stayed]])
+    return sorted(len(placements[slots[slot]]) for slot in own)[fewer]
 
 
 def class_for(factor: int, factors: Factors, *, internal: bool) -> int:
@@ -51,12 +61,12 @@ def factor_for(factor: int, factors: Factors, which: int, *, internal: bool) -> 
     return factor
 
 
-def number_for(next_number: int, accepted: int, which: int, classes: int) -> int:
-    """The number of a new topic in class `which`, behind `next_number` and `accepted` topics of the same request."""
+def number_for(lowest: int, which: int, classes: int) -> int:
+    """The number of a new topic in class `which`, from `lowest` on."""
     if classes < 2:
-        return next_number + accepted
-    begin = max(next_number, CLASSED)
-    return begin + -begin % CLASSES_MAX + accepted * CLASSES_MAX + which
+        return lowest
+    begin = max(lowest, CLASSED)
+    return begin + -begin % CLASSES_MAX + which
 
 
 def check_factor(command: CreateTopic, nodes: int, factors: Factors) -> None:
