@@ -10,8 +10,10 @@
 # make simulate  a cluster on simulated time under random faults; SEEDS=first..last or a count, PLANT=<name> plants a bug,
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                NODES=elastic as well, and their replicas move, as nodes join, are drained, die for long, and go,
+#                NODES=moving as well, and queues move between write groups on other nodes,
 #                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
-#                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors
+#                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors,
+#                FAULTS="fewer copies" (NODES=moving) queues that are kept three times and once by turns
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
 # make check   ruff, mypy --strict, import-linter, names, plain sentences, the commands and links of the documentation
@@ -69,7 +71,7 @@ test-all:
 
 simulate:
 	@tools/prepare
-	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic,$(NODES)),--$(NODES)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic moving,$(NODES)),--$(NODES)) $(if $(FAULTS),--faults "$(FAULTS)") $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
 
 bench:
 	@tools/prepare java

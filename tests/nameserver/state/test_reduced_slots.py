@@ -20,7 +20,7 @@ from mainstem.nameserver.errors import (
     kind_of,
 )
 from mainstem.nameserver.state import changes, state
-from mainstem.nameserver.state.commands import DeleteTopic, MoveSlot, SettleSlot, SlotMoved
+from mainstem.nameserver.state.commands import ChangeTopicConfigs, DeleteTopic, MoveSlot, SettleSlot, SlotMoved
 from mainstem.nameserver.state.plans import reduced_slots
 from mainstem.nameserver.state.plans.reduced_slots import first_in, number_beside
 from mainstem.nameserver.state.state import MetadataState
@@ -97,6 +97,16 @@ def test_queues_that_nobody_named_lose_no_copies() -> None:
     assert ask(metadata, WantSlotMove("many", first, ONCE + 1)) == "", "they have one copy each already"
 
 
+def test_a_topic_keeps_the_copies_that_its_producers_wait_for() -> None:
+    metadata = classes()
+    create(metadata, topic("a"))
+    number = metadata.topics["a"].number
+    metadata.apply(ChangeTopicConfigs(number, {"min.insync.replicas": "2"}))
+    assert "min.insync.replicas = 2, and would be kept 1 times" in ask(metadata, WantSlotMove("a", 0, ONCE))
+    metadata.apply(ChangeTopicConfigs(number, {"min.insync.replicas": "1"}))
+    assert ask(metadata, WantSlotMove("a", 0, ONCE)) == ""
+
+
 def test_topics_that_come_later_have_no_queue_there() -> None:
     metadata = classes()
     create(metadata, topic("a", partitions=40))
@@ -124,11 +134,11 @@ def test_no_topic_gets_partitions_there() -> None:
         found = metadata.topics[name]
         meets = first_in({slot}, found.number, range(1, 50_000))
         assert meets is not None
-        (refusal,) = made(WantPartitions(name, meets + 1), metadata).refusals or [None]
+        refusals = made(WantPartitions(name, meets + 1), metadata).refusals
         if name == "a":
-            assert refusal is None, "its own slot"
+            assert not refusals, "its own slot"
         else:
-            assert refusal is not None
+            (refusal,) = refusals
             assert refusal.kind == kind_of(InvalidPartitions(""))
             assert f"partition {meets} of topic 'b' would be in slot {slot}" in refusal.message
             assert not made(WantPartitions(name, meets), metadata).refusals

@@ -1,5 +1,5 @@
-"""`python -m tests.simulation.cluster [SEEDS] [--whole|--elastic] [--jobs N] [--plant NAME]`: play runs, print seeds,
-stop at a failure, say how many were played in an hour.
+"""`python -m tests.simulation.cluster [SEEDS] [--whole|--elastic|--moving] [--jobs N] [--plant NAME]`: play runs, print
+seeds, stop at a failure, say how many were played in an hour.
 
 SEEDS is `first..last` or a count, which is counted from a random seed on.
 """
@@ -14,13 +14,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.files_in_memory import memory
-from tests.simulation.cluster.planted import BREAKS, PLANTS, planted
+from tests.simulation.cluster.planted import BREAKS, PLANTS, Plant, planted
 from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
 from tests.simulation.elastic.planted import ELASTIC_BREAKS, ELASTIC_PLANTS
@@ -28,6 +28,8 @@ from tests.simulation.elastic.run import play as play_elastic_clusters
 from tests.simulation.light import GARBAGE_THRESHOLDS
 from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
 from tests.simulation.migrating_groups.planted import MIGRATION_BREAKS, MIGRATION_PLANTS
+from tests.simulation.moving.other_nodes import play as play_moving_queues
+from tests.simulation.moving.planted import APART_BREAKS, APART_PLANTS
 from tests.simulation.oracle import Violation
 from tests.simulation.share_groups.load import SHARE_GROUPS
 from tests.simulation.share_groups.planted import SHARE_BREAKS, SHARE_PLANTS
@@ -40,7 +42,20 @@ PROGRESS_SECONDS = 60.0
 """How often a long, quiet run says how far it is."""
 
 
-KINDS = {"storage": play_storage_roles, "whole": play_whole_nodes, "elastic": play_elastic_clusters}
+KINDS = {
+    "storage": play_storage_roles,
+    "whole": play_whole_nodes,
+    "elastic": play_elastic_clusters,
+    "moving": play_moving_queues,
+}
+
+
+ALL_PLANTS: Mapping[str, Plant] = {
+    **PLANTS, **WHOLE_PLANTS, **TRANSACTION_PLANTS, **SHARE_PLANTS, **MIGRATION_PLANTS, **ELASTIC_PLANTS, **APART_PLANTS
+}  # fmt: skip
+ALL_BREAKS: Mapping[str, str] = {
+    **BREAKS, **WHOLE_BREAKS, **TRANSACTION_BREAKS, **SHARE_BREAKS, **MIGRATION_BREAKS, **ELASTIC_BREAKS, **APART_BREAKS
+}  # fmt: skip
 
 
 class Wanted(NamedTuple):
@@ -75,11 +90,10 @@ def seeds_of(text: str) -> range:
 
 def play_one(wanted: Wanted, seed: int) -> Played:
     play = KINDS[wanted.nodes]
-    plants = PLANTS | WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS | ELASTIC_PLANTS
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=memory()) as directory:
         try:
-            with planted(wanted.plant, plants) if wanted.plant else nullcontext():
+            with planted(wanted.plant, ALL_PLANTS) if wanted.plant else nullcontext():
                 outcomes = play(seed, Path(directory), seconds=wanted.seconds, faults=wanted.faults)
         except Violation as error:
             seconds = time.monotonic() - started
@@ -122,13 +136,15 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="print failures only, and how far it is now and then")
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
     parser.add_argument("--elastic", action="store_true", help="as --whole, and replicas move from node to node")
-    breaks = BREAKS | WHOLE_BREAKS | TRANSACTION_BREAKS | SHARE_BREAKS | MIGRATION_BREAKS | ELASTIC_BREAKS
-    parser.add_argument("--plant", choices=sorted(breaks), help="have this bug; a check must find it")
+    parser.add_argument("--moving", action="store_true", help="as --whole, and queues move between write groups")
+    parser.add_argument("--plant", choices=sorted(ALL_BREAKS), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
     nodes = "storage"
     if options.elastic or options.plant in ELASTIC_PLANTS:
         nodes = "elastic"
+    elif options.moving or options.plant in APART_PLANTS:
+        nodes = "moving"
     elif options.whole or options.plant in WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS:
         nodes = "whole"
     faults = options.faults.split(",")
@@ -139,7 +155,7 @@ def main() -> int:
     if options.plant in MIGRATION_PLANTS:
         faults.append(MIGRATING_GROUPS)
     wanted = Wanted(nodes, options.plant, faults, options.seconds)
-    letters = breaks[options.plant] if options.plant else ""
+    letters = ALL_BREAKS[options.plant] if options.plant else ""
     count, failed, found = 0, [], []
     began = told = time.monotonic()
     with played_by(options.jobs, wanted, seeds) as all_played:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.elastic.copies import Copies
 from tests.simulation.oracle import require
 from tests.simulation.whole.cluster import WholeCluster, WholeSettings
+from tests.simulation.whole.growing import GrowingNode
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.model import CLASSED, Topic, topic_number_of
@@ -22,7 +22,6 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.raft import KIND_MEMBERSHIP, Membership
-from mainstem.storage.placement import NO_OTHERS, NOTHING_MOVED
 from mainstem.storage.role import Storage
 
 COPIES = 3
@@ -55,7 +54,7 @@ class ElasticSettings(WholeSettings):
         return msgspec.structs.replace(config, nameserver=nameserver, rpc=f"10.0.0.{node_id}:9093")
 
 
-class ElasticNode(WholeNode):
+class ElasticNode(GrowingNode):
     """Has what operators ask, and empties drained and lost nodes when it leads the metadata."""
 
     cluster: ElasticCluster
@@ -112,30 +111,9 @@ class ElasticNode(WholeNode):
         self._watch_memberships(storage, life)
         for group in storage.groups:
             self._watch_departure(group.group, storage, life)
-        grow = storage.grow
 
-        def grown(
-            slots: Sequence[int],
-            groups: int,
-            numbers: Mapping[int, int] = NOTHING_MOVED,
-            others: Mapping[int, Sequence[int]] = NO_OTHERS,
-        ) -> None:
-            before = len(storage.groups)
-            grow(slots, groups, numbers, others)
-            for group in storage.groups[before:]:
-                self._observe_snapshots(group, life)
-                self._observe_promises(group, life)
-                self._watch_departure(group.group, storage, life)
-
-        storage.grow = grown  # type: ignore[method-assign]
-
-    def leads(self, group: int) -> bool:
-        """A node may not have heard of the last write groups yet."""
-        return self.serving is not None and group < len(self.serving.groups) and super().leads(group)
-
-    def holds(self, group: int, index: int) -> bool:
-        known = len(self.storage.groups) if hasattr(self, "storage") else 0
-        return group < known and super().holds(group, index)
+    def _watch_new(self, group: int, storage: Storage, life: Life) -> None:
+        self._watch_departure(group, storage, life)
 
     def _watch_memberships(self, storage: Storage, life: Life) -> None:
         cluster, apply = self.cluster, storage.state.block_applied
@@ -190,7 +168,7 @@ class ElasticCluster(WholeCluster):
         ahead = sorted(clock.ahead_ms_max for clock in clocks)[-voting:]
         return behind[-1 - outvoted], ahead[outvoted]
 
-    def copies_of(self, topic: Topic) -> int:
+    def copies_of(self, topic: Topic, group: int) -> int:
         return self.copies.wanted(self.group_of(topic.queue_id(0)))
 
     def newest_metadata(self) -> Nameserver | None:

@@ -22,7 +22,7 @@ from tests.simulation.whole.node import WholeNode
 from tests.simulation.whole.run import WholeRun
 
 from mainstem.errors import MainstemError
-from mainstem.model import slot_of
+from mainstem.model import Topic, slot_of
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.storage.role import Storage
 
@@ -107,10 +107,12 @@ class Mover:
         nameserver = node.roles.nameserver
         moving, slot = nameserver.lookups.moving_slots, slot_of(topic.queue_id(partition))
         now = nameserver.lookups.write_group(topic.queue_id(partition))
-        others = [group for group in range(self._cluster.settings.groups) if group != now]
+        others = [group for group in range(nameserver.lookups.write_groups()) if group != now]
         if not others or slot in moving.wishes:
             return
         group = self._rng.choice(others)
+
+        self._asks(topic, partition, nameserver, group)
 
         async def move() -> bool:
             try:
@@ -122,6 +124,9 @@ class Mover:
         if await node.call(move(), patience=ANSWER_SECONDS):
             self.asked += 1
             self._cluster.history.note("asked to move", topic.name, partition, group)
+
+    def _asks(self, topic: Topic, partition: int, nameserver: Nameserver, group: int) -> None:
+        """A move is about to be asked for."""
 
 
 class MovingClusterRun(WholeRun):

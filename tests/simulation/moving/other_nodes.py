@@ -1,18 +1,25 @@
 """One simulated run of a cluster of whole nodes in which queues move between write groups whose replicas are on other
 nodes, from one seed: each write group has fewer replicas than there are nodes.
 
-In the end each node of a write group reads all that its queues have, whichever write groups they came through.
+In the end each node of a write group reads all that its queues have, whichever write groups they came through. With
+`FEWER` some write groups have one replica, and queues move to these and back: none has fewer copies than its topic
+asked for, unless somebody asked for that (P).
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.run import HEALED_SECONDS
+from tests.simulation.elastic.run import HARM_TO_DISKS
 from tests.simulation.moving.clusters import (
     ANSWER_SECONDS,
     Mover,
@@ -21,13 +28,22 @@ from tests.simulation.moving.clusters import (
     MovingNode,
     MovingSettings,
 )
-from tests.simulation.oracle import seed_failed
+from tests.simulation.oracle import require, seed_failed
 from tests.simulation.whole.cluster import WholeSettings
+from tests.simulation.whole.growing import GrowingNode
 
 from mainstem.errors import MainstemError
+from mainstem.model import FACTOR_OF_CLUSTER, QueueRead, Topic, slot_of
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded
 
 COPIES = 3
+
+FEWER = "fewer copies"
+"""Stands for write groups with one replica, as transactions do among the faults."""
+
+SINGLE_MAX = 3
+"""Write groups with one replica: each costs a run the time of its heartbeats."""
 
 
 class ApartSettings(MovingSettings):
@@ -44,17 +60,75 @@ class ApartSettings(MovingSettings):
         return COPIES
 
 
-class ApartNode(MovingNode):
-    def holds(self, group: int, index: int) -> bool:
-        known = len(self.storage.groups) if hasattr(self, "storage") else 0
-        return group < known and super().holds(group, index)
+class ApartNode(MovingNode, GrowingNode):
+    cluster: ApartCluster
+
+    def watch_metadata(self, nameserver: Nameserver, life: Life) -> None:
+        super().watch_metadata(nameserver, life)
+
+        def heard(event: Event) -> None:
+            if life.alive and isinstance(event, TopicCreated | PartitionsAdded | WriteGroupsAdded):
+                self.cluster.guard(lambda: self.cluster.placed(nameserver))
+
+        nameserver.subscribe(heard)
 
 
 class ApartCluster(MovingCluster):
     node_kind = ApartNode
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.asked_for: dict[tuple[UUID, int], int] = {}
+        """By partition, the fewest copies that somebody asked for."""
+        self._copies: dict[int, int] = {}
+        """Of each write group that some node knew of."""
+
+    def copies_of(self, topic: Topic, group: int) -> int:
+        return self._copies.get(group, COPIES)
+
+    def placed(self, nameserver: Nameserver) -> None:
+        """A node knows where these queues are: each has the copies that its topic asked for, or somebody since (P)."""
+        placements = nameserver.lookups.placements()
+        self._copies.update((group, len(replicas)) for group, replicas in placements.items())
+        for topic in nameserver.lookups.topics():
+            for partition in range(topic.partitions) if placements else ():
+                promised = min(topic.replication_factor, self.asked_for.get((topic.topic_id, partition), COPIES))
+                copies = len(placements[nameserver.lookups.write_group(topic.queue_id(partition))])
+                require(copies >= promised, f"{topic.name}-{partition} is kept {copies} times, not {promised}", "P")
+
 
 class ApartMover(Mover):
+    _cluster: ApartCluster
+    adds_single = False
+    """Whether write groups with one replica are added first."""
+
+    async def run(self) -> None:
+        while self.adds_single and not self._work.ending:
+            await self._add_single()
+            await asyncio.sleep(0.1)
+        await super().run()
+
+    async def _add_single(self) -> None:
+        nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
+        if not nodes:
+            return
+        node = self._rng.choice(nodes)
+        assert node.roles is not None
+        nameserver, first = node.roles.nameserver, self._cluster.settings.groups
+        total = first + self._rng.randint(1, SINGLE_MAX)
+
+        async def add() -> bool:
+            with suppress(MainstemError):
+                await nameserver.operations.add_write_groups(total, 1)
+            return nameserver.lookups.write_groups() > first
+
+        self.adds_single = not await node.call(add(), patience=ANSWER_SECONDS)
+
+    def _asks(self, topic: Topic, partition: int, nameserver: Nameserver, group: int) -> None:
+        copies = len(nameserver.lookups.placements().get(group, range(COPIES)))
+        place = topic.topic_id, partition
+        self._cluster.asked_for[place] = min(copies, self._cluster.asked_for.get(place, COPIES))
+
     async def take_back_what_may_wait(self) -> None:
         """Guests come once a log begins behind some fence, which may be its last block until somebody writes again."""
         nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
@@ -73,7 +147,28 @@ class ApartMover(Mover):
 class ApartRun(MovingClusterRun):
     """`ApartRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
-    def _mover(self, rng: random.Random) -> Mover:
+    cluster: ApartCluster
+    mover: ApartMover
+
+    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
+        super().__init__(seed, directory, seconds=seconds, faults=[name for name in faults if name != FEWER])
+        if FEWER in faults:
+            self._have_single(random.Random(f"{seed} single"))
+
+    def _have_single(self, rng: random.Random) -> None:
+        """Write groups with one replica come first, and some of the topics made from then on ask for one copy. One
+        replica alone is lost with its disk, so that no disk fails."""
+        self.mover.adds_single = True
+        self.faults.leave_out(HARM_TO_DISKS)
+        self.work.factors = lambda: rng.choice([FACTOR_OF_CLUSTER, FACTOR_OF_CLUSTER, 1])
+
+    async def _agree_on_metadata(self) -> None:
+        await super()._agree_on_metadata()
+        newest = self.cluster.newest_metadata()
+        assert newest is not None, "nodes have started"
+        self.cluster.settings.groups = newest.lookups.write_groups()
+
+    def _mover(self, rng: random.Random) -> ApartMover:
         return ApartMover(self.cluster, self.work, rng)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
@@ -86,6 +181,34 @@ class ApartRun(MovingClusterRun):
         newest = self.cluster.newest_metadata()
         assert newest is not None, "nodes have started"
         return [self.cluster.nodes[node_id] for node_id in newest.lookups.placements()[group]]
+
+    async def _read_all(self, node: SimulatedNode) -> None:
+        await super()._read_all(node)
+        for queue_id in self._queue_ids:
+            await self._read_before(node, queue_id)
+
+    async def _read_before(self, node: SimulatedNode, queue_id: int) -> None:
+        """What a queue has in a write group that it has left is on the nodes of that, until the slot is settled: it
+        keeps the copies with which it was acknowledged (A)."""
+        newest = self.cluster.newest_metadata()
+        assert newest is not None, "nodes have started"
+        others = newest.lookups.moving_slots.others.get(slot_of(queue_id), ())
+        here = {group for group in others if node in self._holders_of(group)}
+        queue, home = self.cluster.history.queue(queue_id), self.cluster.group_of(queue_id)
+        if node in self._holders_of(home):
+            return  # it has read all
+        for kept in queue.batches[queue.place(queue.log_start) :]:
+            if kept.group not in here or kept.index > node.storage.groups[kept.group].applied_index:
+                continue
+            offset = max(kept.end - 1, queue.log_start)
+            answer = await node.call(
+                node.storage.messages.read([QueueRead(queue_id, offset, 500)], 1 << 20), patience=HEALED_SECONDS
+            )
+            still = newest.lookups.moving_slots.others.get(slot_of(queue_id), ())
+            if offset < queue.log_start or kept.group not in still:
+                continue  # retention went on meanwhile
+            what = f"node {node.node_id}, which has write group {kept.group}: queue {queue_id:#x} at {offset}"
+            require(bool(answer) and bool(answer[0].batches), f"{what}: a copy from before its move is gone", "A")
 
     def _has_all_of(self, node: SimulatedNode) -> Callable[[int], bool]:
         """A node may keep what a queue had there once, of which it has no earlier part any more."""

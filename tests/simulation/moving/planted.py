@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy
 from tests.simulation.cluster.planted import Plant
 
 from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.storage.cluster.slot_mover import SlotMover
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.offset_gaps import NO_GAPS
+from mainstem.storage.placement import Placement
 from mainstem.storage.role import Storage
 
 
@@ -113,8 +116,23 @@ def _guests_not_awaited() -> tuple[type, str, Any]:
     return SlotMover, "_lacking", lambda mover, before, to: ""
 
 
+def _old_copies_go_early() -> tuple[type, str, Any]:
+    """A node that the queues of a slot have left removes them at once, whatever others have of it."""
+    gone_elsewhere = Placement.gone_elsewhere
+
+    def at_once(placement: Placement, queue_ids: QueueIds, is_here: Callable[[int], bool]) -> Any:
+        placement._settled = numpy.array(sorted(placement._numbers), numpy.int64)
+        return gone_elsewhere(placement, queue_ids, is_here)
+
+    return Placement, "gone_elsewhere", at_once
+
+
 APART_PLANTS: Mapping[str, Plant] = {
+    "old-copies-go-early": _old_copies_go_early,
     "guests-leave-early": _guests_leave_early,
     "guests-not-awaited": _guests_not_awaited,
 }
 """Bugs to plant in clusters with write groups on other nodes, by `cluster.planted`."""
+
+APART_BREAKS = {"old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S"}
+"""As `cluster.planted.BREAKS`."""

@@ -1,15 +1,18 @@
 """Queues move between write groups with replicas on three of four or five nodes, under random faults: all invariants of
 whole nodes hold, every move comes to its end (S), and each node of a write group has all that its queues have, from
-before their moves, too (A, B, F). Checks find each planted bug by what it breaks."""
+before their moves, too (A, B, F); the nodes of a write group that it left keep what it had there, as long as anybody
+counts on that (A). So it is where queues are kept three times and once by turns. Checks find each planted bug by what
+it breaks."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.planted import planted
 from tests.simulation.find import more_at_length, seed_that_finds
-from tests.simulation.moving.other_nodes import play
+from tests.simulation.moving.other_nodes import FEWER, play
 from tests.simulation.moving.planted import APART_PLANTS
 
 SEEDS = range(1, 17)
@@ -19,6 +22,20 @@ SEEDS = range(1, 17)
 def test_the_invariants_hold_while_queues_move_to_other_nodes(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path)
     assert outcomes.moves["moved"] or not outcomes.moves["asked"]
+
+
+@pytest.mark.parametrize("seed", more_at_length(range(1, 7)))
+def test_the_invariants_hold_while_topics_have_fewer_copies_and_more(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path, faults=[FEWER])
+    assert outcomes.moves["moved"] or not outcomes.moves["asked"]
+
+
+@pytest.mark.long  # several runs
+def test_old_copies_that_go_early_are_found(tmp_path: Path) -> None:
+    with planted("old-copies-go-early", APART_PLANTS):
+        seed_that_finds(
+            partial(play, faults=[FEWER]), "A", range(1, 9), tmp_path, says="a copy from before its move is gone"
+        )
 
 
 @pytest.mark.long  # several runs

@@ -321,7 +321,7 @@ class Producer:
         queue = cluster.history.queue(batch.queue_id)
         require(base_offset < queue.end, f"{what}: acknowledged at {base_offset}, committed are {queue.end}", "A")
         kept = queue.batches[queue.place(base_offset)]
-        demanded = max(batch.topic.settings.min_insync_replicas, cluster.copies_of(batch.topic) // 2 + 1)
+        demanded = max(batch.topic.settings.min_insync_replicas, cluster.copies_of(batch.topic, kept.group) // 2 + 1)
         copies = cluster.holders(kept.group, kept.index)
         require(copies >= demanded, f"{what}: acknowledged at {base_offset} with {copies} copies of {demanded}", "A")
 

@@ -130,8 +130,8 @@ class WholeCluster(SimulatedCluster):
             return behind[0], ahead[-1]
         return behind[-1 - outvoted], ahead[outvoted]
 
-    def copies_of(self, topic: Topic) -> int:
-        """How many replicas the write groups of a topic's queues have."""
+    def copies_of(self, topic: Topic, group: int) -> int:
+        """How many replicas the write group has in which a batch of a topic lies."""
         return self.settings.copies
 
     def holders(self, group: int, index: int) -> int:

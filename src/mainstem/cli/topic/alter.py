@@ -35,7 +35,8 @@ def command(
 
     Another replication factor moves every partition that has another one, with its slot, as `cluster move-queue` does;
     the command returns when the moves are asked for, and `cluster status` shows them. HTTP is asked for the write
-    groups.
+    groups. To fewer copies a partition moves only if no queue of another topic shares its slot; what it had before
+    keeps its copies until retention removes it.
     """
     from confluent_kafka.admin import (
         AlterConfigOpType,

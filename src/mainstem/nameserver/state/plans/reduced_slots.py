@@ -51,7 +51,7 @@ def first_in(slots: Collection[int], number: int, partitions: range) -> int | No
 
 def check_named(slot: int, topics: Iterable[Topic], named: Collection[tuple[str, int]], copies: int) -> None:
     """Raises `InvalidPlacement` if a slot that is about to have so many copies, fewer than now, has a queue for which
-    nobody asked that."""
+    nobody asked that, or whose topic asks for more copies of each batch (min.insync.replicas)."""
     which, wanted = slot // SLOTS, {slot}
     for topic in topics:
         if class_of(topic.number) != which:
@@ -63,6 +63,11 @@ def check_named(slot: int, topics: Iterable[Topic], named: Collection[tuple[str,
                     f"slot {slot} has partition {partition} of topic {topic.name!r} as well, and all queues of a slot "
                     f"move together: it would be kept {copies} times though nobody asked for that. Ask for both in one "
                     "request, or leave both"
+                )
+            if (demanded := topic.settings.min_insync_replicas) > copies:
+                raise InvalidPlacement(
+                    f"topic {topic.name!r} has min.insync.replicas = {demanded}, and would be kept {copies} times: "
+                    "every batch with acks=all would be refused. Change that first"
                 )
             partition = first_in(wanted, topic.number, range(partition + 1, topic.partitions))
 

@@ -1,0 +1,90 @@
+"""A topic that is kept three times is kept once from now on, under the load of an idempotent producer, while a node is
+killed; topics that come later have three copies. Then it is kept three times again: no node has anything alone, and
+nothing was lost, repeated or reordered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka import TopicPartition as PythonPartition
+from tests.clients.drivers import kafka_python
+from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster_load import check, goes_on, load_on
+from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.tiering import split_and_merge
+from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.serving import Serving, eventually
+
+TOPIC = "cheaper"
+NODES = [1, 2, 3]
+PARTITIONS = 6
+SETTINGS = (
+    "pipeline.mode=off", "groups.rebalance_delay_ms=0", "nameserver.write_groups=2", "journal.segment_bytes=1MiB",
+    "storage.write_cache_bytes=1MiB",
+)  # fmt: skip
+
+
+def copies(node: Serving, topic: str = TOPIC) -> list[int]:
+    return [len(one["replicas"]) for one in mainstem_json(node, "topic", "describe", topic)["partitions"]]
+
+
+def all_have_moved(node: Serving) -> None:
+    eventually(
+        lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
+        seconds=PATIENCE_SECONDS,
+        what="the end of all moves",
+    )
+
+
+def slots_once(node: Serving) -> int:
+    """Slots in write groups with one replica."""
+    told = mainstem_json(node, "cluster", "status")["write_groups"]
+    return sum(group["slots"] for group in told if group["replication_factor"] == 1)
+
+
+def test_a_topic_is_kept_once_from_now_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, *SETTINGS)
+    try:
+        cluster.start().wait_until_well()
+        asked = cluster.nodes[1]
+        mainstem(asked, "cluster", "write-groups", "5", "--replication-factor", "1")
+        cluster.wait_until_well()
+        with load_on(cluster, TOPIC, PARTITIONS, copies=3) as load:
+            for node in cluster.nodes.values():
+                split_and_merge(node)
+            python = kafka_python.admin(cluster.bootstrap)
+            try:
+                first = PythonPartition(TOPIC, 0)
+                assert python.alter_partition_reassignments({first: [2]}) == {first: None}
+            finally:
+                python.close()
+            eventually(lambda: copies(asked)[0] == 1, seconds=PATIENCE_SECONDS, what="the first queue on one node")
+            told = mainstem_json(asked, "topic", "alter", TOPIC, "--replication-factor", "1")
+            assert told["moving"] == PARTITIONS - 1
+            cluster.kill(3)  # with the only next replicas of some queues, wherever their moves are
+            cluster.start(3)
+            cluster.wait_until_well()
+            all_have_moved(asked)
+            assert copies(asked) == [1] * PARTITIONS
+            goes_on(load, TOPIC, range(PARTITIONS))
+            cluster.create_topic("later", 50, copies=3)
+            assert copies(asked, "later") == [3] * 50
+            goes_on(load, TOPIC, range(PARTITIONS))
+            before = slots_once(asked)
+            cluster.create_topic("gone", 1, copies=3)
+            mainstem(asked, "topic", "alter", "gone", "--replication-factor", "1")
+            eventually(lambda: slots_once(asked) == before + 1, seconds=PATIENCE_SECONDS, what="one slot more")
+            mainstem(asked, "topic", "delete", "gone", "--yes")
+            eventually(lambda: slots_once(asked) == before, seconds=PATIENCE_SECONDS, what="the slot back in its class")
+            told = mainstem_json(asked, "topic", "alter", TOPIC, "--replication-factor", "3")
+            assert told["moving"] == PARTITIONS
+            all_have_moved(asked)
+        assert copies(asked) == [3] * PARTITIONS
+        check(cluster, load)
+        for node_id in NODES:  # the others have what it had alone meanwhile
+            cluster.kill(node_id)
+            check(cluster, load)
+            cluster.start(node_id)
+            cluster.wait_until_well()
+    finally:
+        cluster.close()
