@@ -19,6 +19,7 @@ from mainstem.nameserver.errors import (
     NodeIdTaken,
     NodeWasRemoved,
 )
+from mainstem.nameserver.state.plans import reduced_slots
 
 
 def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> None:
@@ -499,5 +500,31 @@ def test_a_node_that_stores_and_has_no_vote_starts_again_on_its_directory_and_on
             await cluster.start(4)
         await cluster.close()
         await others.close()
+
+    simulate(scenario())
+
+
+def test_slots_without_queues_go_back_where_many_are_kept_fewer_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduced_slots, "RESTORED_FROM", 1)
+
+    async def scenario() -> None:
+        cluster = Nameservers(83)
+        await cluster.start_all()
+        leader = cluster.running[await cluster.elected()]
+        await cluster.until(lambda: len(leader.lookups.placements()) > 0)
+        once = leader.lookups.write_groups()
+        await leader.operations.add_write_groups(once + 1, 1)
+        topic = await leader.administration.create_topic("kept-once", 1, 3, {})
+        slot, thrice = slot_of(topic.queue_id(0)), leader.lookups.write_group(topic.queue_id(0))
+        await leader.operations.move_slot_of(topic.name, 0, once)
+        await leader.operations.slot_moved(slot, once, 1, [thrice])
+        await leader.administration.delete_topics([topic.name])
+        await asyncio.sleep(1)
+        moving = leader.lookups.moving_slots
+        assert not moving.wishes, "its records are not gone yet"
+        await leader.operations.slot_settled(slot, 1)
+        await cluster.until(lambda: slot in moving.wishes)
+        assert len(leader.lookups.placements()[moving.wishes[slot].group]) == 3
+        await cluster.close()
 
     simulate(scenario())

@@ -1,5 +1,5 @@
 """The metadata leader's own duties, which no client asks for: it creates the cluster, places the write groups once
-enough nodes are there, and has slots go back to their class that were kept fewer times and have no queue any more.
+enough nodes are there, and has slots without queues go back to their class where many are kept fewer times.
 """
 
 from __future__ import annotations

@@ -260,12 +260,12 @@ class MetadataState:
         return self.moving_slots.reduced(self._slots, self.placements, self.factors)
 
     def slot_to_restore(self) -> MoveSlot | None:
-        """The move of a slot back to its class, if one has no queue any more that was to have fewer copies."""
+        """The move of a slot back to its class, if that has many reduced ones, and one of them has no queue."""
         if self._has_remote_store or not (reduced := self.reduced_slots):
             return None
         moving = self.moving_slots
-        settled = reduced - moving.wishes.keys() - moving.others.keys()
-        found = slot_to_restore(settled, self._slots, self.placements, self.factors, self.topics.values())
+        waiting = moving.wishes.keys() | moving.others.keys()
+        found = slot_to_restore(reduced, waiting, self._slots, self.placements, self.factors, self.topics.values())
         return MoveSlot(*found, moving.next_number(found[0])) if found is not None else None
 
     def write_group(self, queue_id: int) -> int:

@@ -6,7 +6,8 @@ lose copies by that:
 - a slot is reduced only if all of its queues were asked to be, in one request (`check_named`);
 - no topic that is created later has a queue in a reduced slot: it gets a number by which none hashes there
   (`number_beside`), and no topic gets more partitions there that has none there yet (`check_more_partitions`);
-- a slot without queues, as its topics were deleted, goes back to where its class is (`slot_to_restore`).
+- slots without queues, as their topics were deleted, go back to where their class is once it has many reduced ones
+  (`slot_to_restore`): before, they do no harm, and nodes copy a write group to take one back.
 
 Which slots are reduced follows from where they are, or are about to be, and what their class has: nothing is written
 down for it.
@@ -24,6 +25,9 @@ from mainstem.nameserver.state.plans.replica_classes import Factors
 REDUCED_MAX = 256
 """Of the 4,096 slots of a class. With one in sixteen a topic of fifty partitions, as the internal ones have, finds a
 number beside them within some 25 that are tried."""
+
+RESTORED_FROM = 128
+"""Reduced slots of a class, from which on those without queues go back: half of what there may be."""
 
 QUEUES_TRIED_MAX = 200_000
 """Queues that are hashed to find a topic's number: they take 20 ms or so of the metadata leader's event loop."""
@@ -121,12 +125,17 @@ def check_more_partitions(topic: Topic, total: int, reduced: Collection[int]) ->
 
 
 def slot_to_restore(
-    candidates: Collection[int], slots: Sequence[int], placements: Mapping[int, Sequence[int]], factors: Factors,
+    reduced: Collection[int],
+    waiting: Collection[int],
+    slots: Sequence[int],
+    placements: Mapping[int, Sequence[int]],
+    factors: Factors,
     topics: Iterable[Topic],
-) -> tuple[int, int] | None:  # fmt: skip
-    """One of these reduced slots that has no queue any more, and the write group of its class that it goes back to;
-    None: each has one, or there is no such write group."""
-    empty = set(candidates)
+) -> tuple[int, int] | None:
+    """A reduced slot that has no queue any more, and the write group of its class that it goes back to. None: each has
+    one, or is `waiting` for something else, or there are few."""
+    of_class = Counter(slot // SLOTS for slot in reduced)
+    empty = {slot for slot in reduced if slot not in waiting and of_class[slot // SLOTS] >= RESTORED_FROM}
     for topic in topics:
         if not empty:
             return None
