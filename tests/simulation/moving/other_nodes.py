@@ -189,8 +189,8 @@ class ApartRun(MovingClusterRun):
             await self._read_before(node, queue_id)
 
     async def _read_before(self, node: SimulatedNode, queue_id: int) -> None:
-        """What a queue has in a write group that it has left is on the nodes of that, until the slot is settled: it
-        keeps the copies with which it was acknowledged (A)."""
+        """A node of a write group that a queue has left reads what that has of it, until the slot is settled: it keeps
+        the copies with which it was acknowledged (A)."""
         newest = self.cluster.newest_metadata()
         assert newest is not None, "nodes have started"
         others = newest.lookups.moving_slots.others.get(slot_of(queue_id), ())

@@ -54,7 +54,7 @@ class LeaderDuties:
         self._storage_nodes_min = storage_nodes_min
         self._member_id = member_id
         self._looked_at: tuple[int, ...] = ()
-        """What the slots that go back to their class follow from, when there was none the last time."""
+        """The facts from which follows whether a slot goes back to its class, when they were looked at last."""
 
     async def run(self) -> None:
         """Carry out what is due after every change, until cancelled."""
