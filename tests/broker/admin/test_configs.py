@@ -265,8 +265,10 @@ def test_all_that_is_live_takes_effect() -> None:
         "fetch.max.bytes": "1234567", "max.incremental.fetch.session.cache.slots": "0",
         "replica.selector.class": RACK_AWARE_SELECTOR, "telemetry.max.bytes": "5",
     }  # fmt: skip
-    others = GROUP_CONFIG_OF.keys() | TOPIC_CONFIG_OF.keys() | {config.name for config in KEPT_CONFIGS}
-    assert values.keys() | others == BROKER_CONFIGS.keys()
+    kept = {config.name for config in KEPT_CONFIGS}
+    live_elsewhere = GROUP_CONFIG_OF.keys() | TOPIC_CONFIG_OF.keys()
+    assert values.keys() | live_elsewhere | kept == BROKER_CONFIGS.keys()
+    assert not kept & (values.keys() | live_elsewhere), "these do something here"
     for name in BROKER_FIELDS:
         assert text_of(BrokerConfig(), name) == BROKER_CONFIGS[name].default
     assert altered(admin, BROKER, "1", *(change(name, OPERATION_SET, value) for name, value in values.items())) == 0
@@ -291,6 +293,10 @@ def test_groups_go_by_what_is_set_for_brokers_where_they_have_nothing_of_their_o
     assert altered(admin, BROKER, "", change("group.share.delivery.count.limit", OPERATION_DELETE, None)) == 0
     settings.apply()
     assert groups.of_shares("h").delivery_count_limit == 8
+    assert altered(admin, BROKER, "", change("group.consumer.assignment.interval.ms", 0, "3000")) == 0
+    assert altered(admin, GROUP, "g", change("consumer.assignment.interval.ms", 0, "2000")) == 0
+    settings.apply()
+    assert [groups.of_consumers(name).consumer_assignment_interval_ms for name in ("g", "h")] == [2_000, 3_000]
 
 
 def test_what_does_nothing_here_is_kept_and_says_so() -> None:

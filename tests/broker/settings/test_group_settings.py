@@ -13,6 +13,8 @@ from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import ShareStateMachine
 from mainstem.model import ResourceType
 from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS
+from mainstem.protocol.error_codes import ErrorCode
+from mainstem.protocol.messages.share_fetch import ACCEPT, RENEW
 
 GROUP = ResourceType.GROUP
 
@@ -43,9 +45,14 @@ def test_a_heartbeat_fits_into_the_session_wherever_each_comes_from() -> None:
 
 def test_the_nodes_own_values_are_told_where_they_are_not_kafkas() -> None:
     assert group_defaults(ConsumerGroupsConfig(), ShareGroupsConfig()) == {}
-    told = group_defaults(ConsumerGroupsConfig(share_session_timeout_ms=7_000), ShareGroupsConfig(lock_duration_ms=9))
-    assert told == {"share.session.timeout.ms": "7000", "share.record.lock.duration.ms": "9"}
-    assert CONSUMER_FIELDS.keys() | SHARE_FIELDS.keys() | {"share.isolation.level"} == GROUP_CONFIGS.keys()
+    shares = ShareGroupsConfig(lock_duration_ms=9, renewals=False)
+    assert group_defaults(ConsumerGroupsConfig(share_session_timeout_ms=7_000), shares) == {
+        "share.session.timeout.ms": "7000",
+        "share.record.lock.duration.ms": "9",
+        "share.renew.acknowledge.enable": "false",
+    }
+    without_effect = {config.name for config in GROUP_CONFIGS.values() if config.without_effect}
+    assert CONSUMER_FIELDS.keys() | SHARE_FIELDS.keys() | without_effect == GROUP_CONFIGS.keys()
 
 
 class ConfiguredTable(Table):
@@ -71,3 +78,13 @@ def test_a_share_group_goes_by_them_at_once() -> None:
     table.pass_time(1_000)
     assert table.acquire("bob", 5, [BatchSpan(5, 5)], 1) == [], "it was given out once, and goes to nobody any more"
     assert table.begin(6) == 6
+
+
+def test_a_share_group_may_have_no_renewals() -> None:
+    table = ConfiguredTable()
+    table.begin(5)
+    table.acquire("ada", 5, [BatchSpan(5, 6)], 2)
+    assert table.acknowledge("ada", (5, 5, (RENEW,))) is ErrorCode.NONE
+    table.configs.set(GROUP, KEY.group_id, share_renew_acknowledge_enable="false")
+    assert table.acknowledge("ada", (5, 6, (ACCEPT, RENEW))) is ErrorCode.INVALID_RECORD_STATE, "nothing of it is done"
+    assert table.acknowledge("ada", (5, 6, (ACCEPT, ACCEPT))) is ErrorCode.NONE

@@ -21,6 +21,7 @@ from mainstem.ports import ResourceConfigs
 CONSUMER_FIELDS = {
     "consumer.session.timeout.ms": "consumer_session_timeout_ms",
     "consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "consumer_assignment_interval_ms",
     "share.session.timeout.ms": "share_session_timeout_ms",
     "share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
     "streams.session.timeout.ms": "streams_session_timeout_ms",
@@ -35,6 +36,7 @@ SHARE_FIELDS = {
     "share.partition.max.record.locks": "record_locks_max",
     "share.auto.offset.reset": "auto_offset_reset",
     "share.isolation.level": "isolation_level",
+    "share.renew.acknowledge.enable": "renewals",
 }
 C = TypeVar("C", ConsumerGroupsConfig, ShareGroupsConfig)
 
@@ -101,6 +103,11 @@ def _within(heartbeat_ms: int, session_ms: int) -> int:
 
 def group_defaults(consumers: ConsumerGroupsConfig, shares: ShareGroupsConfig) -> dict[str, str]:
     """The node's values of group configs, where they differ from Kafka's."""
-    values = {name: str(getattr(consumers, field)) for name, field in CONSUMER_FIELDS.items()}
-    values |= {name: str(getattr(shares, field)) for name, field in SHARE_FIELDS.items()}
+    values = {name: _text(getattr(consumers, field)) for name, field in CONSUMER_FIELDS.items()}
+    values |= {name: _text(getattr(shares, field)) for name, field in SHARE_FIELDS.items()}
     return {name: value for name, value in values.items() if value != GROUP_CONFIGS[name].default}
+
+
+def _text(value: object) -> str:
+    """As Kafka writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -25,6 +25,8 @@ class ShareGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """`share.auto.offset.reset`: where a group begins to read a partition, `latest` or `earliest`."""
     isolation_level: str = "read_uncommitted"
     """`share.isolation.level`: whether a group gets all records, or those of transactions once they are committed."""
+    renewals: bool = True
+    """`share.renew.acknowledge.enable`: whether members may renew the lock of a record."""
     sessions_max: int = 2_000
     """`group.share.max.share.sessions`: share sessions on this node."""
     session_partitions_max: int = 10_000
@@ -49,7 +51,7 @@ class ShareGroupsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """Raises `ConfigError` on a value that cannot work."""
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise ConfigError(f"shares.{name} is {value}; it must be at least 1")
         for name, choices in (("auto_offset_reset", RESETS), ("isolation_level", ISOLATION_LEVELS)):
             value = getattr(self, name)

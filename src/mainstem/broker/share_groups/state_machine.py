@@ -165,9 +165,10 @@ class ShareStateMachine(WindowLog):
             result.answers.append(Answer(ticket, ErrorCode.INVALID_RECORD_STATE))
             return self._finish(result)
         parts = list(_parts(batches))
-        last_before = -1
-        for first, last, _ in parts:
-            if first <= last_before or not window.holds(member_id, first, last):
+        last_before, renewals = -1, self._config_of(key.group_id).renewals
+        for first, last, kind in parts:
+            is_refused = kind == RENEW and not renewals
+            if first <= last_before or is_refused or not window.holds(member_id, first, last):
                 result.answers.append(Answer(ticket, ErrorCode.INVALID_RECORD_STATE))
                 return self._finish(result)
             last_before = last

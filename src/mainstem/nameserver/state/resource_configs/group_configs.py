@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from mainstem.nameserver.errors import InvalidConfig
@@ -43,6 +44,10 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
     for config in (
         *(config for protocol, members in PROTOCOLS.items() for config in _timeouts(protocol, members)),
         _number(
+            "consumer.assignment.interval.ms", 1_000, 0, 15_000,
+            "Partitions of a consumer group of a hundred members or more are assigned anew no more often.",
+        ),
+        _number(
             "streams.num.standby.replicas", 0, 0, 2,
             "How many members of a streams group follow each task with state, ready to take it over.",
         ),
@@ -53,6 +58,12 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
         _number(
             "streams.assignment.interval.ms", 1_000, 0, 15_000,
             "Tasks of a streams group are assigned anew no more often.",
+        ),
+        replace(
+            _number(
+                "share.assignment.interval.ms", 1_000, 0, 15_000, "A share group is assigned partitions no more often."
+            ),
+            without_effect="members of a share group have all partitions that they subscribe to, as soon as they do.",
         ),
         _number(
             "share.record.lock.duration.ms", 30_000, 1_000, 3_600_000,
@@ -79,6 +90,12 @@ GROUP_CONFIGS: Mapping[str, DeclaredConfig] = {
             choices=("read_uncommitted", "read_committed"),
             default="read_uncommitted",
             documentation="The records of transactions that a share group reads: all, or those of committed ones.",
+        ),
+        DeclaredConfig(
+            name="share.renew.acknowledge.enable",
+            type=ConfigType.BOOLEAN,
+            default="true",
+            documentation="Whether members of a share group may renew the lock of a record.",
         ),
     )
 }  # fmt: skip

@@ -26,7 +26,6 @@ _INDEX = "an index is read from the remote tier with the file that it belongs to
 _KERBEROS = "there is no Kerberos (GSSAPI)."
 _LOGIN = "nodes do not log in to each other with SASL: they show certificates, or a shared secret."
 _RECORDS = "a coordinator's records are written to the journal at once, without a buffer that is kept."
-_AT_ONCE = "a coordinator assigns when its group changes, and gathers the changes of a moment."
 
 
 def _declared(
@@ -55,15 +54,6 @@ def _numbers() -> Iterator[DeclaredConfig]:
         ("remote.fetch.max.wait.ms", 500, 1, _TIER, "How long a fetch waits for the remote tier."),
         ("group.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
         ("share.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
-        ("group.consumer.assignment.interval.ms", 1_000, 0, _AT_ONCE, "How long assignments of a group lie apart."),
-        ("group.share.assignment.interval.ms", 1_000, 0, _AT_ONCE, "How long assignments of a share group lie apart."),
-        (
-            "group.streams.assignment.interval.ms",
-            1_000,
-            0,
-            _AT_ONCE,
-            "How long those of an application lie apart.",
-        ),
     ):
         yield _declared(name, _INT, str(default), reason, what, least, INT_MAX)
     for name, default, least, reason, what in (
