@@ -6,6 +6,7 @@ Hadoop's configuration (`HADOOP_CONF_DIR`) names the name nodes, Kerberos's tick
 
 The blocking client is used, in threads of its own: the other one panics when a name node cannot be reached. A call that
 takes longer than it may is given up; its thread is busy until HDFS answers, and while all of them are, calls time out.
+None keeps the process from ending.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -23,6 +23,7 @@ from hdfs_native import Client, FileStatus, WriteOptions
 
 from mainstem.model import Buffer
 from mainstem.ports import ListedObject, ObjectInfo, ObjectRange
+from mainstem.storage.object_stores.call_threads import CallThreads
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import (
     ObjectAbsent,
@@ -55,7 +56,7 @@ class HdfsObjectStore:
         self._folder = folder
         self._client = Client(url, dict(config.options))
         self._timeout_seconds = config.request_timeout_seconds
-        self._threads = ThreadPoolExecutor(THREADS_MAX, "hdfs")
+        self._threads = CallThreads(THREADS_MAX, "hdfs")
 
     async def read(self, name: str, ranges: Sequence[ObjectRange]) -> list[Buffer]:
         def work() -> list[Buffer]:
