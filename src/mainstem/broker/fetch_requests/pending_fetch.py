@@ -79,6 +79,7 @@ class PendingFetch:
         # disks are read in pieces, and in step with other readers; what memory has is found and copied in one turn
         self._at_once_max = min(self._bytes_max, call.session.response_bytes_max())
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
+        plan.reader = call.session.connection_id
         plan.read_committed = scan.isolation_level == READ_COMMITTED
         if bytes_max is None:  # the rack stands behind the last part of a request in parts
             plan.from_followers = broker.nearer_replicas.are_here(scan.rack)

@@ -59,6 +59,7 @@ cdef class FetchPlan:
     cdef Py_ssize_t aborted_count
     cdef Py_ssize_t aborted_capacity
     cdef public bint from_followers  # the reader may be served from replicas of write groups that others lead
+    cdef public int64_t reader       # the connection of the reader, 0 where that is nobody's
     cdef public dict nearer          # write group: the node the reader is sent to for its queues that are led here
 
     # for the scan

@@ -108,6 +108,8 @@ class FetchPlan:
         """Whether the reader gets what is before the last stable offset alone."""
         self.from_followers = False
         """Whether the reader may be served from the replicas of write groups that other nodes lead."""
+        self.reader = 0
+        """The connection of the reader, by which its next requests are known; 0: it has none."""
         self.nearer: dict[int, int] | None = None
         """Write group → the node that the reader is sent to for those of its queues that are led here."""
 

@@ -36,6 +36,7 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_store.reading.near_files import NearFile
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
+from mainstem.storage.reading.reader_stays import ReaderStay, ReaderStays
 from mainstem.storage.reading.remote_reads import ReadKey, RemoteRead, RemoteReads
 from mainstem.storage.reading.sealed_segments import NearSegment, SealedSegments
 
@@ -181,6 +182,7 @@ class PlanReads:
         self._logs_for = logs_for
         self._slots = slots
         self._remote = path.remote_reads
+        self._stays = ReaderStays()
         self._deferred: Lru[int, _Deferred] = Lru(DEFERRED_MAX)
         """By the id of the plan. One that was answered is not asked for any more; another plan that gets its id looks
         once too often, at worst."""
@@ -194,15 +196,26 @@ class PlanReads:
         reach = PARTITIONS_MAX
         alone = again = 0
         remote = _RemoteRound()
+        stay = self._stays.of(plan.reader)
+        place = stay.begin()
         while (read := plan.pending()) is not None:
             if plan.bytes and bytes_max - plan.bytes < bytes_max // FULL_PART:
-                bytes_max = plan.bytes
+                bytes_max, place = plan.bytes, None
+            if place is not None:
+                if not await self._read_together(plan, place, bytes_max, PARTITIONS_MAX, stay):
+                    place = stay.place = None
+                if plan.round != begun:
+                    return
+                self._path.read_plan(plan, self._logs_for(plan), self._slots)
+                continue
+            if plan.bytes < bytes_max:
+                stay.turn_taken()
             key = read.queue_id, read.offset
             away = None if key in remote.not_there else self._remote.known(*key)
             if away is not None:
                 await self._put_remote(plan, read, bytes_max, away, remote)
             elif not alone:
-                found = await self._read_together(plan, read, bytes_max, reach)
+                found = await self._read_together(plan, read, bytes_max, reach, stay)
                 if plan.round != begun:
                     return
                 reach = min(PARTITIONS_MAX, max(PARTITIONS_LEAST, 4 * found))
@@ -294,8 +307,11 @@ class PlanReads:
             self._pacing.took(Lane.SERVE, plan.bytes - before)
             self._path.read_plan(plan, self._logs_for(plan), self._slots)
 
-    async def _read_together(self, plan: FetchPlan, read: QueueRead, bytes_max: int, reach: int) -> int:
-        """Settle the pending queue and those beside it, as far as that is possible. Returns how many were settled."""
+    async def _read_together(
+        self, plan: FetchPlan, read: QueueRead, bytes_max: int, reach: int, stay: ReaderStay
+    ) -> int:
+        """Settle the pending queues that lie beside a place, as far as that is possible, and note in `stay` that the
+        reader is there. Returns how many were settled."""
         begun = plan.round
         if 0 < bytes_max <= plan.bytes:
             self._leave_rest(plan)
@@ -324,6 +340,8 @@ class PlanReads:
             return 0
         before = plan.bytes
         served = self._put(plan, picks, chunks, tier)
+        if served and near.runs and near.runs[0].has_several_queues:
+            stay.place = read
         await self._pacing.take(Lane.SERVE, plan.bytes - before)
         return served
 

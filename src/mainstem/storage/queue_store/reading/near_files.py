@@ -48,6 +48,11 @@ class NearFile(NamedTuple):
     groups: bytes
     """The write groups it counts for: a byte for each, 1 or 0."""
 
+    @property
+    def has_several_queues(self) -> bool:
+        queue_ids = self.extents.rows["queue_id"]
+        return len(queue_ids) > 0 and queue_ids[0] != queue_ids[-1]
+
 
 def _near(spans: Spans, place: ExtentPlace, queue_id: int, offset: int) -> Iterator[FileRange]:
     """Yield the file of a place, and those behind it in which the queue may go on; of spans of runs all of them, which
