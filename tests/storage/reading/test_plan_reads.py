@@ -10,100 +10,31 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.fakes.files import SimulatedFiles
-from tests.kernel.fetch.fetch_world import asking, at, number_of, records_of
+from tests.kernel.fetch.fetch_world import number_of
 from tests.simulation.merger import Mergers
-from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
+from tests.storage.reading.plan_reader import (
+    AHEAD_CHUNKS,
+    CHUNK_BYTES,
+    CODES,
+    DISK_BYTES,
+    QUEUES,
+    Merging,
+    Reader,
+    prepare,
+    publish,
+    read_so_far,
+)
+from tests.storage.small_node import QUEUE, SmallNode, simulated
 
 from mainstem import kernel
 from mainstem.model import Outcome, Sample, Tier
-from mainstem.ports import joined
-from mainstem.protocol import codec
-from mainstem.protocol.messages.fetch import FetchResponse
 from mainstem.storage.extents import extent_pages
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
 from mainstem.storage.queue_store.reading.near_files import NearFile, NearFiles
 from mainstem.storage.reading import plan_reads
 from mainstem.storage.reading.pacing import TURNS_MIN
-from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import FileKind, kind_of
-
-QUEUES = 12
-CODES = tuple(range(100, 200))
-CHUNK_BYTES = 64 << 10
-
-
-def prepare(node: SmallNode) -> None:
-    node.topics = [topic(1, QUEUES), topic(2, QUEUES)]
-    node.groups = 3
-    node.journal_config = msgspec.structs.replace(node.journal_config, segment_bytes=256 << 10)
-    node.store_config = msgspec.structs.replace(
-        node.store_config, read_cache_bytes=4 << 20, read_chunk_bytes=CHUNK_BYTES
-    )
-    node.config = msgspec.structs.replace(node.config, checkpoint_seconds=0.1)
-
-
-async def publish(node: SmallNode, rounds: int, queues: Sequence[int] = range(QUEUES), size: int = 2000) -> None:
-    """A batch for each of the queues, again and again."""
-    for number in range(rounds):
-        await node.append(*(new_batch(QUEUE + queue, size + 10 * number + queue) for queue in queues))
-
-
-class Reader:
-    """Fetches partitions of topic 1 from where it is, as a consumer does."""
-
-    def __init__(self, node: SmallNode, partitions: Sequence[int] = range(QUEUES), bytes_max: int = 1 << 20) -> None:
-        self.node = node
-        self.offsets = dict.fromkeys(partitions, 0)
-        self.bytes_max = bytes_max
-        self.found: dict[int, list[bytes]] = {partition: [] for partition in partitions}
-
-    def plan(self, partition_bytes: int = 1 << 20) -> kernel.FetchPlan:
-        asked = asking(12, (1, [at(queue, offset, partition_bytes) for queue, offset in self.offsets.items()]))
-        plan = kernel.scan_fetch(memoryview(codec.write(asked, 12)), 0, 12).plan
-        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), QUEUES), self.bytes_max)
-        return plan
-
-    async def fetch(self, partition_bytes: int = 1 << 20) -> int:
-        """Bytes that came back."""
-        store = self.node.storage.messages
-        plan = self.plan(partition_bytes)
-        store.read_at_once(plan)
-        if not plan.settled:
-            assert await store.read(plan, self.bytes_max) == []
-        assert plan.settled
-        came = plan.bytes
-        frame = joined(plan.response(12, 5, CODES))
-        for part in codec.read(FetchResponse, 12, frame, 9).responses[0].partitions:
-            assert part.error_code == 0 or part.error_code == CODES[kernel.Verdict.STORAGE_FAILED], part.error_code
-            self._take(part.partition_index, records_of(part))
-        return came
-
-    def _take(self, partition: int, records: bytes) -> None:
-        position = 0
-        while position < len(records):
-            length = int.from_bytes(records[position + 8 : position + 12], "big") + 12
-            batch = records[position : position + length]
-            assert int.from_bytes(batch[:8], "big") == self.offsets[partition]
-            self.offsets[partition] += 1
-            self.found[partition].append(batch)
-            position += length
-
-    async def read_all(self, partition_bytes: int = 1 << 20) -> None:
-        while await self.fetch(partition_bytes):
-            pass
-
-
-@dataclasses.dataclass
-class Merging:
-    """A node as those that merge know it."""
-
-    storage: Storage
-    serving: Storage | None
-    disk2: SimulatedFiles
-    manifest_path: str
-    is_handing_in: bool = False
 
 
 async def alone(node: SmallNode, partition: int) -> list[bytes]:
@@ -438,14 +369,6 @@ def test_fetches_of_many_queues_that_follow_each_other_are_read_ahead_of(tmp_pat
         assert {len(batches) for batches in reader.found.values()} == {60}
 
     simulated(tmp_path, story, larger)
-
-
-def read_so_far(node: SmallNode, name: str) -> float:
-    return next(sample.value for sample in node.storage.queue_store.cache.samples() if sample.name == name)
-
-
-DISK_BYTES = "mainstem_read_cache_disk_bytes_total"
-AHEAD_CHUNKS = "mainstem_read_cache_ahead_chunks_total"
 
 
 async def stored(node: SmallNode, rounds: int) -> None:

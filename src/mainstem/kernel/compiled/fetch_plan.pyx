@@ -231,6 +231,16 @@ cdef class FetchPlan:
         return self.found_bytes == 0
 
     @property
+    def queue_id_max(self):
+        """The largest of the ids of the queues that are asked for in this round."""
+        cdef int32_t number = self.first_row
+        cdef uint64_t most = 0
+        while number != NOBODY:
+            most = max(most, self.rows[number].queue_id)
+            number = self.rows[number].next
+        return most
+
+    @property
     def topics_named(self):
         """Topics that were asked for, those without partitions included."""
         return self.topic_count

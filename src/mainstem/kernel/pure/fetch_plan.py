@@ -133,6 +133,11 @@ class FetchPlan:
     # --- a round ----------------------------------------------------------------------------------------
 
     @property
+    def queue_id_max(self) -> int:
+        """The largest of the ids of the queues that are asked for in this round."""
+        return max((row.queue_id for row in self._rows), default=0)
+
+    @property
     def topics_named(self) -> int:
         """Topics that were asked for, those without partitions included."""
         return len(self._topics if self._index is None else self.topic_keys())

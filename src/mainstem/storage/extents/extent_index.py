@@ -82,6 +82,11 @@ class ExtentIndex:
             return first, first
         return first, int(self._queue_ids.searchsorted(key, side="right"))
 
+    def end_of(self, queue_id: int) -> int:
+        """Where the extents of the queues up to this one end in the file."""
+        end = int(self._queue_ids.searchsorted(numpy.uint64(queue_id), side="right"))
+        return int(self.rows["position"][end - 1]) + int(self.rows["length"][end - 1]) if end else 0
+
     def queues(self) -> tuple[QueueIds, numpy.typing.NDArray[numpy.intp]]:
         """The ids of the queues in the file, ascending, and the first row of each."""
         if not len(self.rows):

@@ -300,7 +300,7 @@ class PlanReads:
         if not len(picks):
             return
         wanted = [(runs[source].source, number, asked) for source, number, asked in picks.chunks()]
-        chunks = self._store.near.held_chunks(wanted)
+        chunks = self._store.near.held_chunks(wanted, plan.queue_id_max)
         if chunks is not None:
             before = plan.bytes
             self._put(plan, picks, chunks, Tier.READ_CACHE)
@@ -333,7 +333,8 @@ class PlanReads:
             )
         else:
             chunks, hit = await self._store.near.chunks(
-                [(near.runs[source].source, number, asked) for source, number, asked in picks.chunks()]
+                [(near.runs[source].source, number, asked) for source, number, asked in picks.chunks()],
+                plan.queue_id_max,
             )
             tier = Tier.READ_CACHE if hit else Tier.QUEUE_STORE
         if plan.round != begun:

@@ -137,14 +137,19 @@ class NearFiles:
         index = await self._stored.open_files.index(known)
         return NearFile(FileSource(self._stored.open_files, known), index, groups)
 
-    async def chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> tuple[list[memoryview | None], bool]:
+    async def chunks(
+        self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int
+    ) -> tuple[list[memoryview | None], bool]:
         """Chunks of files by number, of which so many bytes are wanted, and whether memory had all of them. None for
-        one that is gone. Their batches are the caller's to check."""
+        one that is gone. Their batches are the caller's to check. `queue_id_max`: of the queues that the reader asks
+        for."""
         found = await load_chunks(self._cache, wanted)
-        self._go_ahead(wanted, waited=not found[1])
+        self._go_ahead(wanted, queue_id_max, waited=not found[1])
         return found
 
-    def held_chunks(self, wanted: Sequence[tuple[FileSource, int, int]]) -> list[memoryview] | None:
+    def held_chunks(
+        self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int
+    ) -> list[memoryview] | None:
         """As `chunks`, if memory has all of them."""
         found: list[memoryview] = []
         for source, number, _length in wanted:
@@ -152,13 +157,15 @@ class NearFiles:
             if chunk is None:
                 return None
             found.append(chunk)
-        self._go_ahead(wanted, waited=False)
+        self._go_ahead(wanted, queue_id_max, waited=False)
         return found
 
-    def _go_ahead(self, wanted: Sequence[tuple[FileSource, int, int]], *, waited: bool) -> None:
+    def _go_ahead(
+        self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int, *, waited: bool
+    ) -> None:
         """Read ahead of a reader that goes on in the chunk where a read before ended, or beside it (what it got may end
-        within an extent): further each time it had to wait for the disk. A reader that comes once is not read ahead
-        of."""
+        within an extent): further each time it had to wait for the disk, and no further than its queues. A reader that
+        comes once is not read ahead of."""
         (source, first, _length), (last, *_rest) = wanted[0], wanted[-1]
         ends = (self._ends.pop((source.name, number)) for number in (first, first + 1, first - 1))
         before = next((chunks for chunks in ends if chunks is not None), None)
@@ -169,8 +176,14 @@ class NearFiles:
         self._ends.put((last.name, end), ahead)
         file = self._manifest.files.get(last.name)
         if ahead and file is not None:
-            upto = min(end + 1 + ahead, -(-file.bytes // self._cache.chunk_bytes))
+            size = min(file.bytes, self._end_of(last, queue_id_max, file.bytes))
+            upto = min(end + 1 + ahead, -(-size // self._cache.chunk_bytes))
             self._cache.read_on(last, range(end + 1, upto))
+
+    def _end_of(self, source: FileSource, queue_id: int, size: int) -> int:
+        """Where the queues up to this one end in a file, if memory has its index; else `size`."""
+        index = self._stored.open_files.held_index(source.known)
+        return size if index is None else index.end_of(queue_id)
 
 
 def _holds(index: ExtentIndex, queue_id: int, offset: int) -> bool:

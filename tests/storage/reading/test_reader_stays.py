@@ -1,0 +1,135 @@
+"""A reader of many queues stays in the file where its last response ended: what the disk reads once for it, and how
+long the others of its queues wait at most."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.simulation.merger import Mergers
+from tests.storage.reading.plan_reader import (
+    AHEAD_CHUNKS,
+    CHUNK_BYTES,
+    DISK_BYTES,
+    QUEUES,
+    Merging,
+    Reader,
+    prepare,
+    publish,
+    read_so_far,
+)
+from tests.storage.small_node import QUEUE, SmallNode, simulated
+
+from mainstem.storage.merging.merge_lines import MergeLines
+from mainstem.storage.reading.reader_stays import READERS_MAX, STAY_RESPONSES_MAX, ReaderStays
+from mainstem.storage.store_files.store_file import FileKind, kind_of
+
+RESPONSE_BYTES = 6 * CHUNK_BYTES
+"""Half of what is published of the queues of one write group, and more than the cache keeps for long."""
+ROUNDS = 90
+
+
+def prepare_small_cache(node: SmallNode) -> None:
+    """A cache in which what one response takes of a disk is gone when the responses from two more files have come."""
+    prepare(node)
+    node.store_config = msgspec.structs.replace(node.store_config, read_cache_bytes=2 * RESPONSE_BYTES)
+
+
+async def merged(node: SmallNode) -> None:
+    """One packed file for each write group has everything."""
+    mergers = Mergers(Merging(node.storage, node.storage, node.disk2, str(node.manifest_path)), random.Random(1))
+    mergers.lines = MergeLines(100 << 10, 200 << 10, 200 << 20, 400 << 20, 200 << 20)
+    await publish(node, ROUNDS)
+    await node.split()
+    while await mergers.merge(well_behaved=True, drain=True):
+        pass
+    await publish(node, 150, [0])  # so that the journal's segments before can go
+    await node.split()
+    await node.rounds(6)
+    kinds = [kind_of(name) for name in node.storage.queue_store.manifest.files]
+    assert kinds.count(FileKind.PACKED) == node.groups, kinds
+
+
+def played(tmp_path: Path, story: Callable[[SmallNode], Awaitable[None]]) -> None:
+    async def with_merged(node: SmallNode) -> None:
+        await merged(node)
+        await node.storage.queue_store.cache.close()  # nothing of that is in memory any more
+        await story(node)
+
+    simulated(tmp_path, with_merged, prepare_small_cache)
+
+
+def group_of(node: SmallNode, partition: int) -> int:
+    return node.storage.read_path.placement.history(QUEUE + partition)[0].group
+
+
+def test_the_disk_reads_once_what_a_reader_of_many_queues_reads_in_several_responses(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        reader = Reader(node, range(1, QUEUES), bytes_max=RESPONSE_BYTES, connection=1)
+        before, responses = read_so_far(node, DISK_BYTES), 0
+        while not all(offset == ROUNDS for offset in reader.offsets.values()):
+            assert await reader.fetch()
+            responses += 1
+        came = sum(len(batch) for batches in reader.found.values() for batch in batches)
+        assert responses > 2 * node.groups
+        # the last chunk of each file, and the first, have other queues as well
+        assert read_so_far(node, DISK_BYTES) - before < came + 2 * node.groups * CHUNK_BYTES
+
+    played(tmp_path, story)
+
+
+def test_a_partition_has_its_turn_however_much_there_is_where_its_reader_stays(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        first = 1
+        beside = [other for other in range(first + 1, QUEUES) if group_of(node, other) != group_of(node, first)]
+        beside = [other for other in beside if group_of(node, other) == group_of(node, beside[0])]
+        reader = Reader(node, [first, *beside], bytes_max=9_000, connection=1)
+        assert await reader.fetch(partition_bytes=3_000)
+        assert reader.offsets[first] > 0
+        turns = []
+        for _ in range(4 * (STAY_RESPONSES_MAX + 1)):
+            before = reader.offsets[first]
+            assert await reader.fetch(partition_bytes=4_500)
+            turns.append(reader.offsets[first] > before)
+        waits = "".join("x" if turn else "." for turn in turns)
+        assert waits == ("." * STAY_RESPONSES_MAX + "x") * 4
+
+    played(tmp_path, story)
+
+
+def test_nobody_is_read_ahead_of_past_the_last_of_its_queues(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        mine = [partition for partition in range(1, QUEUES) if group_of(node, partition) == group_of(node, 1)][:1]
+        reader = Reader(node, mine, bytes_max=2 * CHUNK_BYTES, connection=1)
+        before = read_so_far(node, DISK_BYTES)
+        while reader.offsets[1] < ROUNDS:
+            assert await reader.fetch()
+            await node.rounds(1)
+        came = sum(map(len, reader.found[1]))
+        assert read_so_far(node, AHEAD_CHUNKS) > 0
+        assert read_so_far(node, DISK_BYTES) - before <= came + 2 * CHUNK_BYTES
+
+    played(tmp_path, story)
+
+
+@pytest.mark.parametrize("connection", [0, 1])
+def test_a_reader_without_a_connection_is_not_remembered(connection: int) -> None:
+    stays = ReaderStays()
+    assert (stays.of(connection) is stays.of(connection)) == (connection != 0)
+
+
+def test_readers_that_are_remembered_are_bounded() -> None:
+    stays = ReaderStays()
+    first = stays.of(1)
+    for reader in range(2, READERS_MAX + 1):
+        stays.of(reader)
+    assert stays.of(1) is first
+    stays.of(READERS_MAX + 1)
+    stays.of(READERS_MAX + 2)
+    assert stays.of(1) is first  # used last but two
+    for reader in range(2, READERS_MAX + 2):
+        stays.of(reader)
+    assert stays.of(1) is not first
