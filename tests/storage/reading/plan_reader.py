@@ -60,7 +60,7 @@ class Reader:
         asked = asking(12, (1, [at(queue, offset, partition_bytes) for queue, offset in self.offsets.items()]))
         plan = kernel.scan_fetch(memoryview(codec.write(asked, 12)), 0, 12).plan
         plan.reader = self.connection
-        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), QUEUES), self.bytes_max)
+        plan.begin(lambda key: kernel.PlannedTopic(number_of(key), self.node.topics[0].partitions), self.bytes_max)
         return plan
 
     async def fetch(self, partition_bytes: int = 1 << 20) -> int:

@@ -202,14 +202,12 @@ class PlanReads:
             if plan.bytes and bytes_max - plan.bytes < bytes_max // FULL_PART:
                 bytes_max, place = plan.bytes, None
             if place is not None:
-                if not await self._read_together(plan, place, bytes_max, PARTITIONS_MAX, stay):
-                    place = stay.place = None
+                place = await self._go_on(plan, place, bytes_max, stay)
                 if plan.round != begun:
                     return
                 self._path.read_plan(plan, self._logs_for(plan), self._slots)
                 continue
-            if plan.bytes < bytes_max:
-                stay.turn_taken()
+            before = plan.bytes
             key = read.queue_id, read.offset
             away = None if key in remote.not_there else self._remote.known(*key)
             if away is not None:
@@ -229,9 +227,21 @@ class PlanReads:
                 await self._read_alone(plan, read, bytes_max)
             if plan.round != begun:
                 return
+            if plan.bytes > before:
+                stay.turn_taken()
             self._path.read_plan(plan, self._logs_for(plan), self._slots)
         if remote.deferred:
             self._deferred.put(id(plan), _Deferred(begun, remote.deferred))
+
+    async def _go_on(self, plan: FetchPlan, place: QueueRead, bytes_max: int, stay: ReaderStay) -> QueueRead | None:
+        """Settle what lies beside the place where the reader's last response ended. Returns the place, or None where this
+        response has no more from there."""
+        before = plan.bytes
+        if await self._read_together(plan, place, bytes_max, PARTITIONS_MAX, stay):
+            return place
+        if not before:  # and not because the response has no room for the next batch
+            stay.place = None
+        return None
 
     # --- the remote tier ------------------------------------------------------------------------------------
 
