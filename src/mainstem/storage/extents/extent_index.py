@@ -83,7 +83,7 @@ class ExtentIndex:
         return first, int(self._queue_ids.searchsorted(key, side="right"))
 
     def end_of(self, queue_id: int) -> int:
-        """Where the extents of the queues up to this one end in the file."""
+        """Return the place in the file where the extents of the queues up to this one end."""
         end = int(self._queue_ids.searchsorted(numpy.uint64(queue_id), side="right"))
         return int(self.rows["position"][end - 1]) + int(self.rows["length"][end - 1]) if end else 0
 

@@ -234,8 +234,8 @@ class PlanReads:
             self._deferred.put(id(plan), _Deferred(begun, remote.deferred))
 
     async def _go_on(self, plan: FetchPlan, place: QueueRead, bytes_max: int, stay: ReaderStay) -> QueueRead | None:
-        """Settle what lies beside the place where the reader's last response ended. Returns the place, or None where this
-        response has no more from there."""
+        """Settle what lies beside the place where the reader's last response ended. Returns the place, or None where
+        this response has no more from there."""
         before = plan.bytes
         if await self._read_together(plan, place, bytes_max, PARTITIONS_MAX, stay):
             return place

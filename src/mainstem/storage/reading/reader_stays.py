@@ -1,9 +1,9 @@
 """Remembers in which file of many queues the last response to each reader ended, so that the next one goes on there.
 
-A response takes what it has room for. Its reader's partitions lie in the files of several write groups, as their numbers
-fall, and the first that has not had its turn mostly lies in another file than that where the response ended. A reader
-that went there at once would come back to the first file when the chunk that it had half read, and those read ahead of
-it, had left memory: the disk would read them twice.
+A response takes what it has room for. Its reader's partitions lie in the files of several write groups, and the first
+that has not had its turn mostly lies in another file than that where the response ended. A reader that went there at
+once would come back to the first file when the chunk that it had half read, and those read ahead of it, had left
+memory: the disk would read them twice.
 
 So a reader stays in a file while that has something for it, for `STAY_RESPONSES_MAX` responses at most. Then the
 partition that comes first in its plan has its turn, as it has in each response in which the file has not enough.
@@ -15,8 +15,8 @@ from mainstem.lru import Lru
 from mainstem.model import QueueRead
 
 STAY_RESPONSES_MAX = 8
-"""Responses in a row that the partition whose turn it is may have to wait for: 128 MiB with the usual size, which is what
-a reader of a thousand queues of half a megabyte has in the file of one write group of four. Apache Kafka's reader of a
+"""Responses in a row that the partition whose turn it is may have to wait for: 128 MiB with the usual size, which a
+reader of a thousand queues of half a megabyte has in the file of one write group of four. Apache Kafka's reader of a
 thousand partitions that are far behind waits for twenty responses of 50 MiB until the last has had its turn."""
 
 READERS_MAX = 4096
@@ -53,7 +53,7 @@ class ReaderStays:
         self._stays: Lru[int, ReaderStay] = Lru(READERS_MAX)
 
     def of(self, reader: int) -> ReaderStay:
-        """The stay of a reader. What is none's (0) is remembered for one response."""
+        """The stay of a reader; of none (0) a new one each time."""
         stay = self._stays.get(reader)
         if stay is None:
             stay = ReaderStay()

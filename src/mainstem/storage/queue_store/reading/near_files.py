@@ -147,9 +147,7 @@ class NearFiles:
         self._go_ahead(wanted, queue_id_max, waited=not found[1])
         return found
 
-    def held_chunks(
-        self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int
-    ) -> list[memoryview] | None:
+    def held_chunks(self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int) -> list[memoryview] | None:
         """As `chunks`, if memory has all of them."""
         found: list[memoryview] = []
         for source, number, _length in wanted:
@@ -160,9 +158,7 @@ class NearFiles:
         self._go_ahead(wanted, queue_id_max, waited=False)
         return found
 
-    def _go_ahead(
-        self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int, *, waited: bool
-    ) -> None:
+    def _go_ahead(self, wanted: Sequence[tuple[FileSource, int, int]], queue_id_max: int, *, waited: bool) -> None:
         """Read ahead of a reader that goes on in the chunk where a read before ended, or beside it (what it got may end
         within an extent): further each time it had to wait for the disk, and no further than its queues. A reader that
         comes once is not read ahead of."""
@@ -181,7 +177,7 @@ class NearFiles:
             self._cache.read_on(last, range(end + 1, upto))
 
     def _end_of(self, source: FileSource, queue_id: int, size: int) -> int:
-        """Where the queues up to this one end in a file, if memory has its index; else `size`."""
+        """Return the place where the queues up to this one end in a file, if memory has its index; else `size`."""
         index = self._stored.open_files.held_index(source.known)
         return size if index is None else index.end_of(queue_id)
 
