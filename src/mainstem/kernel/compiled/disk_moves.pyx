@@ -17,13 +17,14 @@ cdef extern from "disk_writer.h" nogil:
         int descriptor
         int whole_file
         long long position
+        size_t zeros
         int error
         iovec *vectors
     struct ms_writer:
         int wake
         int runs
     ms_write *ms_write_new(size_t count)
-    ms_writer *ms_writer_new()
+    ms_writer *ms_writer_new(const char *name, int nice)
     int ms_writer_start(ms_writer *writer)
     void ms_writer_give(ms_writer *writer, ms_write *write)
     ms_write *ms_writer_over(ms_writer *writer)
@@ -51,9 +52,9 @@ cdef class DurableWriter:
     cdef list _held
     """The buffers of each write that was not handed back, in the order in which they were given."""
 
-    def __cinit__(self):
+    def __cinit__(self, str name="disk-commit", int nice=0):
         self._held = []
-        self._writer = ms_writer_new()
+        self._writer = ms_writer_new(name.encode(), nice)
         if self._writer is NULL:
             raise OSError(errno, os.strerror(errno))
 
@@ -71,19 +72,30 @@ cdef class DurableWriter:
     def begin(self, int descriptor, long long position, buffers, bint whole_file=False):
         cdef _Buffer buffer
         cdef list held = [_Buffer(one) for one in buffers]
-        cdef int error = ms_writer_start(self._writer)
-        if error:
-            raise OSError(error, os.strerror(error))
-        cdef ms_write *write = ms_write_new(len(held))
-        if write is NULL:
-            raise MemoryError
-        write.descriptor, write.position, write.whole_file = descriptor, position, whole_file
+        cdef ms_write *write = self._new(descriptor, position, len(held))
+        write.whole_file = whole_file
         cdef Py_ssize_t at = 0
         for buffer in held:
             write.vectors[at].iov_base, write.vectors[at].iov_len = buffer.view.buf, buffer.view.len
             at += 1
         self._held.append(held)
         ms_writer_give(self._writer, write)
+
+    def begin_zeros(self, int descriptor, long long position, size_t count):
+        cdef ms_write *write = self._new(descriptor, position, 0)
+        write.whole_file, write.zeros = 0, count
+        self._held.append(None)
+        ms_writer_give(self._writer, write)
+
+    cdef ms_write *_new(self, int descriptor, long long position, size_t vectors) except NULL:
+        cdef int error = ms_writer_start(self._writer)
+        if error:
+            raise OSError(error, os.strerror(error))
+        cdef ms_write *write = ms_write_new(vectors)
+        if write is NULL:
+            raise MemoryError
+        write.descriptor, write.position = descriptor, position
+        return write
 
     def over(self):
         cdef list errors = []
