@@ -156,7 +156,8 @@ class HeldFile:
     def __init__(self, file: File, gate: asyncio.Event) -> None:
         self._file, self._gate = file, gate
         self.read, self.sync, self.size = file.read, file.sync, file.size
-        self.fill, self.lock, self.close = file.fill, file.lock, file.close
+        self.fill, self.fill_in_memory = file.fill, file.fill_in_memory
+        self.lock, self.close = file.lock, file.close
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         if sync:

@@ -424,6 +424,9 @@ class SimulatedFile:
             position += len(chunk)
             await asyncio.sleep(len(chunk) / bytes_per_second)
 
+    async def fill_in_memory(self, position: int, length: int) -> None:
+        await self.write(position, [bytes(length)])
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         interrupted = await self._begin("size", changes=truncate_to is not None)
         if truncate_to is not None and truncate_to != len(self._inode.cached):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import select
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -68,6 +70,40 @@ def test_a_write_that_fails_is_told_in_its_place_and_the_others_are_made(kernel:
 
 
 @TWINS
+def test_zeros_are_written_where_they_are_asked_for_and_in_their_order(kernel: ModuleType, tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 3 * pure.disk_moves.ZEROS_PIECE_BYTES
+    expected = bytearray(random.Random(3).randbytes(size))
+    path.write_bytes(expected)
+    writer = kernel.DurableWriter("disk-fill", 19)
+    with path.open("r+b") as file, path.open("rb") as unwritable, open("/dev/full", "wb") as full:
+        for position, count in ((5, 1), (100, 0), (4096, 2 * pure.disk_moves.ZEROS_PIECE_BYTES + 7), (size - 3, 10)):
+            writer.begin_zeros(file.fileno(), position, count)
+            expected[position : position + count] = bytes(count)
+        writer.begin(file.fileno(), 10_000, [b"behind"])
+        writer.begin_zeros(unwritable.fileno(), 0, 1)
+        writer.begin_zeros(full.fileno(), 0, 1)
+        writer.begin_zeros(-1, 0, 1)
+        expected[10_000:10_006] = b"behind"
+        assert told(writer, 8) == [0] * 5 + [errno.EBADF, errno.ENOSPC, 0]
+    writer.close()
+    assert path.read_bytes() == expected
+
+
+def test_the_thread_lets_others_go_first_as_it_is_told(tmp_path: Path) -> None:
+    """Only the compiled one's: it never has the interpreter, which others would wait for."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for nice in (0, 3):
+        writer = compiled.DurableWriter("some-name", nice)
+        with (tmp_path / "file").open("wb") as file:
+            writer.begin_zeros(file.fileno(), 0, 1)
+            assert told(writer, 1) == [0]
+        names = {number: Path(f"/proc/self/task/{number}/comm").read_text() for number in os.listdir("/proc/self/task")}
+        (thread,) = (int(number) for number, name in names.items() if name == "some-name\n")
+        assert os.getpriority(os.PRIO_PROCESS, thread) == min(19, own + nice)
+        writer.close()
+
+
+@TWINS
 def test_a_file_that_knows_no_durable_writes_fails_to_sync(kernel: ModuleType) -> None:
     """A second attempt in two steps says what is wrong."""
     writer = kernel.DurableWriter()
@@ -122,6 +158,23 @@ def test_a_writer_that_is_dropped_makes_what_it_was_given(tmp_path: Path) -> Non
         assert path.read_bytes() == b"".join(bytes([at]) * 10 for at in range(50))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_writer_among_garbage_keeps_the_buffers_until_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", wrong.append)
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    with path.open("r+b") as file:
+        garbage: list[object] = [compiled.DurableWriter()]
+        garbage[0].begin(file.fileno(), 0, [b"content"])  # type: ignore[attr-defined]
+        garbage.append(garbage)
+        del garbage
+        gc.collect()
+        assert path.read_bytes() == b"content"
+    assert not wrong
 
 
 @TWINS

@@ -121,6 +121,11 @@ class File(Protocol):
         being written. After OSError a part may be filled."""
         ...
 
+    async def fill_in_memory(self, position: int, length: int) -> None:
+        """Write zeros without sync, by a thread that lets all others go first: what is written there later finds memory
+        for its bytes. `close` waits for it."""
+        ...
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         """The file's size in bytes, after cutting or extending it when `truncate_to` is given. Extending
         takes the space on the disk, so that ENOSPC comes here and not from a later write; it reads as zeros."""

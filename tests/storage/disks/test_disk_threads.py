@@ -252,7 +252,14 @@ def test_a_file_is_not_closed_before_its_reads_are_over_even_those_that_nobody_w
         reads = HeldReads(tmp_path / "file", over, shared=shared)
         with ThreadPoolExecutor(1) as housekeeping:
             file = DiskFile(
-                reads, files.commits, files.copies, files.large_copies, files.reads, files.reads_at_once, housekeeping
+                reads,
+                files.commits,
+                files.fills,
+                files.copies,
+                files.large_copies,
+                files.reads,
+                files.reads_at_once,
+                housekeeping,
             )
             reading = asyncio.get_running_loop().create_task(file.read(0, 1 << 20, at_once=True))
             await asyncio.to_thread(reads.begun.wait)

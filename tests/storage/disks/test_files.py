@@ -67,6 +67,25 @@ def test_a_close_ends_the_filling(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_close_waits_for_what_is_filled_in_memory(tmp_path: Path) -> None:
+    async def run() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("filled", create=True)
+        await file.write(0, [b"x" * 10])
+        await file.fill_in_memory(2, 5)
+        assert await file.read(0, 100) == b"xx" + bytes(5) + b"xxx"
+        filling = asyncio.ensure_future(file.fill_in_memory(0, 64 << 20))
+        await asyncio.sleep(0)
+        filling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await filling
+        await file.close()
+        assert (tmp_path / "filled").stat().st_size == 64 << 20, "the job was carried through before the close"
+        await files.close()
+
+    asyncio.run(run())
+
+
 def test_descriptors_do_not_leak_into_children_or_out_of_cancelled_opens(tmp_path: Path) -> None:
     def descriptors() -> list[int]:
         return [int(name) for name in os.listdir("/proc/self/fd")]

@@ -133,7 +133,14 @@ def test_a_file_that_closes_waits_for_chunks_that_were_only_asked_for(path: Path
         reads = WatchedReads(path)
         with ThreadPoolExecutor(1) as housekeeping:
             file = DiskFile(
-                reads, files.commits, files.copies, files.large_copies, files.reads, files.reads_at_once, housekeeping
+                reads,
+                files.commits,
+                files.fills,
+                files.copies,
+                files.large_copies,
+                files.reads,
+                files.reads_at_once,
+                housekeeping,
             )
             reading = [
                 asyncio.get_running_loop().create_task(file.read(number * CHUNK_BYTES, CHUNK_BYTES, at_once=True))

@@ -7,6 +7,7 @@ import errno
 import itertools
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 from tests.fakes.clock import FakeClock
@@ -540,6 +541,42 @@ async def test_files_are_filled_in_advance_recycled_and_bounded() -> None:
     assert not [path for path in files.paths() if path.endswith(".free")], "of another size: not for reuse"
     assert values(other.journal)["mainstem_journal_pool_segments"] == 0
     await other.journal.close()
+
+
+async def test_the_pool_is_filled_in_memory_where_the_journal_is_synced_later() -> None:
+    for durability, syncs in ((Durability.ASYNC, False), (Durability.SYNC, True)):
+        files = SimulatedFiles()
+        config = msgspec.structs.replace(ASYNC, durability=durability, pool_segments=2)
+        files.fail("sync", path=".new")
+        journal = (await started(files, config)).journal
+        if syncs:
+            await until(lambda files=files: not files.waits_to_fail)
+        else:
+            await until(lambda journal=journal: values(journal)["mainstem_journal_pool_segments"] == 2)
+            assert files.waits_to_fail, "nothing was synced"
+            assert all(files.content(path) == bytes(16384) for path in files.paths() if path.endswith(".free"))
+        await journal.close()
+
+
+async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None:
+    """What a file of the pool became then is not used, or it is as good as one that was filled."""
+    for seed in range(20):
+        files = SimulatedFiles(seed)
+        config = msgspec.structs.replace(ASYNC, pool_segments=2)
+        journal = (await started(files, config)).journal
+        await until(lambda journal=journal: values(journal)["mainstem_journal_pool_segments"] == 2)
+        index = await fill(journal, 3)
+        await journal.sync()
+        await journal.write([data_block(index)])
+        files.crash()
+        await abandoned(journal)
+        found = await started(files, config)
+        assert found.indexes()[: index - 1] == list(range(1, index))
+        await found.journal.write([data_block(index + 1)])
+        await found.journal.close()
+        again = await started(files, config)
+        assert again.indexes()[-1] == index + 1
+        await again.journal.close()
 
 
 async def test_a_full_disk_does_not_end_the_filling_for_good() -> None:

@@ -2,6 +2,7 @@
 
 import os
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport errno
 from libc.stdlib cimport free
@@ -45,6 +46,7 @@ cdef class _Buffer:
         PyBuffer_Release(&self.view)
 
 
+@cython.no_gc_clear  # the buffers stay until the thread is done with them, in a cycle of garbage, too
 cdef class DurableWriter:
     """The thread."""
 

@@ -11,6 +11,7 @@
 #endif
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -103,6 +104,7 @@ static int ms_write_zeros(int descriptor, off_t position, size_t count) {
         if (!written) return EIO; /* the disk took no byte */
         position += written;
         count -= (size_t)written;
+        sched_yield(); /* else a thread that waits may do so for a tick, some milliseconds, however nice this one is */
     }
     return 0;
 }

@@ -39,8 +39,8 @@ class _Write(NamedTuple):
 
 
 class DurableWriter:
-    """A thread that makes durable writes, or writes zeros, one after the other. It starts with the first; `close` ends it, and the next
-    write starts another. `begin`, `over` and `close` are for one thread at a time."""
+    """A thread that makes durable writes, or writes zeros, one after the other. It starts with the first; `close` ends
+    it, and the next write starts another. All calls are for one thread at a time."""
 
     def __init__(self, name: str = "disk-commit", nice: int = 0) -> None:
         """`nice` is added to the nice value of whoever has the thread start; compiled alone, as a thread that needs the
@@ -65,7 +65,7 @@ class DurableWriter:
         self._given.put(_Write(descriptor, position, [memoryview(buffer) for buffer in buffers], whole_file))
 
     def begin_zeros(self, descriptor: int, position: int, count: int) -> None:
-        """Have zeros written, without sync."""
+        """Have zeros written, without sync, in pieces: a thread that wants the processor waits for one of these."""
         if self._thread is None:
             self._start()
         self._given.put(_Write(descriptor, position, (), False, count))
@@ -122,6 +122,7 @@ def _write_zeros(write: _Write) -> None:
     zeros = memoryview(bytes(min(write.zeros, ZEROS_PIECE_BYTES)))
     for done in range(0, write.zeros, ZEROS_PIECE_BYTES):
         write_all(write.descriptor, write.position + done, [zeros[: write.zeros - done]])
+        os.sched_yield()
 
 
 def _write_durably(write: _Write) -> None:

@@ -5,6 +5,8 @@ on the way there and on the way back, and hold the event loop up each time; on a
 took. So the kernel has the thread (docs/decisions/0194-commits-do-not-wait-for-the-interpreter.md), and an eventfd
 wakes the event loop.
 
+A second one, of lower rank, fills files with zeros in memory.
+
 Writes are made in the order they were given, and never abandoned: when a waiting caller is cancelled its write is still
 made, and `idle` tells when.
 """
@@ -23,7 +25,7 @@ _NO_FILE = -1
 
 
 class CommitThread:
-    """Makes durable writes on one thread, which starts with the first. The owner calls `close` after the last."""
+    """Makes durable writes, or writes zeros, on a thread that starts with the first. The owner calls `close` then."""
 
     def __init__(self, writer: DurableWriter | None = None) -> None:
         """`writer`: the kernel's own, unless it is said."""
@@ -37,6 +39,14 @@ class CommitThread:
         """Return when the buffers are on the disk, and with `whole_file` all that was written to the file before.
         Raises `OSError`."""
         if error := await self._begun(descriptor, position, buffers, whole_file):
+            raise OSError(error, os.strerror(error))
+
+    async def write_zeros(self, descriptor: int, position: int, count: int) -> None:
+        """Return when so many zeros are written, in memory. Raises `OSError`."""
+        done = self._awaited()
+        self._writer.begin_zeros(descriptor, position, count)
+        self._waiting.append(done)
+        if error := await done:
             raise OSError(error, os.strerror(error))
 
     async def idle(self) -> None:
@@ -55,14 +65,18 @@ class CommitThread:
     def _begun(
         self, descriptor: int, position: int, buffers: Sequence[Buffer], whole_file: bool
     ) -> asyncio.Future[int]:
+        done = self._awaited()
+        self._writer.begin(descriptor, position, buffers, whole_file)
+        self._waiting.append(done)
+        return done
+
+    def _awaited(self) -> asyncio.Future[int]:
+        """The outcome of a write that is to be begun."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             loop.add_reader(self._writer.wake, self._settle)
             self._loop = loop
-        done: asyncio.Future[int] = loop.create_future()
-        self._writer.begin(descriptor, position, buffers, whole_file)
-        self._waiting.append(done)
-        return done
+        return loop.create_future()
 
     def _settle(self) -> None:
         for error in self._writer.over():

@@ -1,7 +1,8 @@
 """`ports.Files` on a real disk, with every blocking call on a thread.
 
-Five sets of threads, so that one kind of work never waits behind another:
+Six sets of threads, so that one kind of work never waits behind another:
 - one thread for `write(sync=True)`, the journal's commits: no other work may delay them (`commit_thread`);
+- one that fills files with zeros in memory, and lets all others go first;
 - one thread for reads: one at a time, since each takes disk time from commits (`disk_reads` says how it reads);
 - a few for large reads at once, which are made while no commits want the disk (`read_threads`), neighbouring chunks in
   one request (`neighbour_reads`);
@@ -32,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from mainstem.kernel import VECTOR_BUFFERS_MAX, write_all
+from mainstem.kernel import VECTOR_BUFFERS_MAX, DurableWriter, write_all
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES
@@ -65,6 +66,9 @@ FILL_CHUNK_BYTES = 128 * 1024
 """Bytes written and synced at once when filling: they hardly delay a commit; beside 1 MiB its 99th percentile was half
 as long again."""
 
+FILL_NICE = 19
+"""As nice as can be: files are filled in the time that nobody else wants. Where there is none, fresh files are used."""
+
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 """The file system does not know `RWF_NOWAIT`."""
 
@@ -82,6 +86,8 @@ class DiskFiles:
         self.root = Path(root)
         self.commits = CommitThread()
         """The thread for writes that are durable when they return."""
+        self.fills = CommitThread(DurableWriter("disk-fill", nice=FILL_NICE))
+        """The thread for zeros in memory."""
         self.copies = DiskThread("disk-write")
         """The thread for small writes without sync."""
         self.large_copies = DiskThread("disk-write-large")
@@ -104,6 +110,7 @@ class DiskFiles:
         return DiskFile(
             reads,
             self.commits,
+            self.fills,
             self.copies,
             self.large_copies,
             self.reads,
@@ -133,6 +140,7 @@ class DiskFiles:
     async def close(self) -> None:
         """End the threads, once all their jobs are done."""
         await self.commits.close()
+        await self.fills.close()
         await self.copies.close()
         await self.large_copies.close()
         await self.reads.close()
@@ -172,6 +180,7 @@ class DiskFile:
         self,
         reads: ReadableFile,
         commits: CommitThread,
+        fills: CommitThread,
         copies: DiskThread,
         large_copies: DiskThread,
         reading: DiskThread,
@@ -184,9 +193,11 @@ class DiskFile:
         self._room = room
         self._descriptor = reads.descriptor
         self._commits = commits
+        self._fills = fills
         self._copies = copies
         self._large_copies = large_copies
-        self._committed = self._copied = self._copied_much = self._was_read = self._was_read_at_once = False
+        self._committed = self._filled = self._copied = self._copied_much = False
+        self._was_read = self._was_read_at_once = False
         """Which threads have had jobs of this file: `close` waits for these threads only."""
         self._promises = True
         """True until the file system has refused `RWF_NOWAIT`."""
@@ -283,6 +294,12 @@ class DiskFile:
             position += len(chunk)
             time.sleep(len(chunk) / bytes_per_second)
 
+    async def fill_in_memory(self, position: int, length: int) -> None:
+        assert not self._closed, "the file is closed"
+        self._unsynced_writes += 1
+        self._filled = True
+        await self._fills.write_zeros(self._descriptor, position, length)
+
     async def size(self, *, truncate_to: int | None = None) -> int:
         if truncate_to is not None:
             self._unsynced_writes += 1
@@ -297,6 +314,8 @@ class DiskFile:
         self._closed = True
         if self._committed:
             await self._commits.idle()
+        if self._filled:
+            await self._fills.idle()
         if self._copied:
             await self._copies.idle()
         if self._copied_much:

@@ -24,7 +24,7 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Recycled files kept for reuse, the filled ones included. 1 GiB at the default size: what the splitter
     frees in a few seconds of heavy produce, and little enough to stay in the page cache."""
     pool_fill_bytes_per_second: int = 128 * MEBIBYTE
-    """Pace of the filling; the disk time it takes is missing from writes."""
+    """Pace of the filling under `sync`; the disk time it takes is missing from writes."""
     durability: Durability = Durability.SYNC
     """`sync`: a write returns once it is on the disk; `async`: once the page cache has it."""
     flush_interval_seconds: float = 1.0

@@ -5,8 +5,10 @@ disk blocks the file system has already allocated and on pages the operating sys
     <n>.free   ready to become a segment
 
 The newest recycled file is taken first: its pages are the likeliest to be resident. When none is ready, a fresh file is
-taken at once, its space reserved; no write waits for the filling. A thread of the disk fills files with a paced
-sequence of small writes, each with a sync, so that filling never holds up the disk for long, nor the event loop.
+taken at once, its space reserved; no write waits for the filling. Under `sync` durability a thread of the disk fills
+files with a paced sequence of small writes, each with a sync, so that filling never holds up the disk for long, nor the
+event loop. Under `async` durability files are filled in memory alone, by a thread that lets all others go first: the
+blocks that are soon written in place of the zeros go to the disk with the next sync, and mostly the zeros never do.
 
 A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked: a later
 reader finds its path gone; an earlier reader still holds the lock, and then the pool unlinks the file and leaves it to
@@ -20,6 +22,7 @@ import errno
 import logging
 from collections.abc import Iterable
 
+from mainstem.model import Durability
 from mainstem.ports import File, Files
 from mainstem.storage.errors import FormatError, StorageBusy
 from mainstem.storage.journal.config import JournalConfig
@@ -32,6 +35,10 @@ log = logging.getLogger(__name__)
 FILL_PIECES_PER_SECOND = 32
 """A thread of the disk fills a piece of a file at a time, for so long that the event loop has little to do with it, and
 no longer than a process that ends in disorder may wait for its threads."""
+
+FILL_PIECE_BYTES = 1024 * 1024
+"""Filled in memory before the event loop is asked for the next: a close waits for one, a few milliseconds where memory
+is slow to come."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a full disk, or of a process out of descriptors; they pass."""
@@ -173,10 +180,7 @@ class SegmentPool:
         file = await self._files.open(path, create=True)
         try:
             await file.size(truncate_to=self._config.segment_bytes)
-            size, pace = self._config.segment_bytes, self._config.pool_fill_bytes_per_second
-            piece = pace // FILL_PIECES_PER_SECOND
-            for position in range(0, size, piece):
-                await file.fill(position, min(piece, size - position), bytes_per_second=pace)
+            await self._fill_whole(file)
         finally:
             await file.close()
         await self._files.rename(path, _path(number, FREE))
@@ -185,6 +189,16 @@ class SegmentPool:
             self._free.insert(0, number)
         else:  # recycled files came in meanwhile
             await self._discard(_path(number, FREE))
+
+    async def _fill_whole(self, file: File) -> None:
+        size, pace = self._config.segment_bytes, self._config.pool_fill_bytes_per_second
+        if self._config.durability is Durability.ASYNC:
+            for position in range(0, size, FILL_PIECE_BYTES):
+                await file.fill_in_memory(position, min(FILL_PIECE_BYTES, size - position))
+            return
+        piece = pace // FILL_PIECES_PER_SECOND
+        for position in range(0, size, piece):
+            await file.fill(position, min(piece, size - position), bytes_per_second=pace)
 
     async def _discard(self, path: str) -> None:
         try:
