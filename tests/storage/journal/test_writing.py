@@ -543,19 +543,27 @@ async def test_files_are_filled_in_advance_recycled_and_bounded() -> None:
     await other.journal.close()
 
 
+async def pool_is_ready(journal: Journal, count: int) -> None:
+    await until(lambda: values(journal)["mainstem_journal_pool_segments"] == count)
+
+
 async def test_the_pool_is_filled_in_memory_where_the_journal_is_synced_later() -> None:
-    for durability, syncs in ((Durability.ASYNC, False), (Durability.SYNC, True)):
-        files = SimulatedFiles()
-        config = msgspec.structs.replace(ASYNC, durability=durability, pool_segments=2)
-        files.fail("sync", path=".new")
-        journal = (await started(files, config)).journal
-        if syncs:
-            await until(lambda files=files: not files.waits_to_fail)
-        else:
-            await until(lambda journal=journal: values(journal)["mainstem_journal_pool_segments"] == 2)
-            assert files.waits_to_fail, "nothing was synced"
-            assert all(files.content(path) == bytes(16384) for path in files.paths() if path.endswith(".free"))
-        await journal.close()
+    files = SimulatedFiles()
+    files.fail("sync", path=".new")
+    journal = (await started(files, msgspec.structs.replace(ASYNC, pool_segments=2))).journal
+    await pool_is_ready(journal, 2)
+    assert files.waits_to_fail, "nothing was synced"
+    assert files.unsynced_bytes() == 2 * 16384, "every byte has been written, all the same"
+    assert all(files.content(path) == bytes(16384) for path in files.paths() if path.endswith(".free"))
+    await journal.close()
+
+
+async def test_the_pool_is_filled_on_the_disk_where_each_write_is_synced() -> None:
+    files = SimulatedFiles()
+    journal = (await started(files, JournalConfig(segment_bytes=16384, pool_segments=2))).journal
+    await pool_is_ready(journal, 2)
+    assert not files.unsynced_bytes()
+    await journal.close()
 
 
 async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None:
@@ -564,7 +572,7 @@ async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None
         files = SimulatedFiles(seed)
         config = msgspec.structs.replace(ASYNC, pool_segments=2)
         journal = (await started(files, config)).journal
-        await until(lambda journal=journal: values(journal)["mainstem_journal_pool_segments"] == 2)
+        await pool_is_ready(journal, 2)
         index = await fill(journal, 3)
         await journal.sync()
         await journal.write([data_block(index)])
