@@ -567,7 +567,7 @@ async def test_the_pool_is_filled_on_the_disk_where_each_write_is_synced() -> No
 
 
 async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None:
-    """What a file of the pool became then is not used, or it is as good as one that was filled."""
+    """A file of the pool is not used then, or is as good as one that was filled."""
     for seed in range(20):
         files = SimulatedFiles(seed)
         config = msgspec.structs.replace(ASYNC, pool_segments=2)

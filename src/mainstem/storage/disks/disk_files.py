@@ -67,7 +67,7 @@ FILL_CHUNK_BYTES = 128 * 1024
 as long again."""
 
 FILL_NICE = 19
-"""As nice as can be: files are filled in the time that nobody else wants. Where there is none, fresh files are used."""
+"""As nice as can be: files are filled in the time that nobody else wants; without any, fresh files are used."""
 
 NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 """The file system does not know `RWF_NOWAIT`."""
