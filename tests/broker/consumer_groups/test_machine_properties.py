@@ -9,11 +9,13 @@ everybody falls silent, every waiting request is answered and the group is empty
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.broker.consumer_groups.small_steps import small_steps
 from tests.broker.consumer_groups.transcript import GROUP, Pending, Transcript, protocols
 from tests.examples import examples
 
@@ -21,6 +23,7 @@ from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
 from mainstem.broker.consumer_groups.step import ConsumerGroupRecord, ReadRecord
+from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
 from mainstem.protocol.error_codes import ErrorCode
 
 DYNAMIC = ("a", "b", "c")
@@ -153,6 +156,11 @@ class GroupLife(RuleBasedStateMachine):
         left = [record for record in log[:end] if newest[repr(record.key)] is record]
         self.table.log = [record for record in left if not (tombstones_go and record.value is None)] + log[end:]
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether something is left of work on all members."""
+        return TimerKey(TimerKind.WORK) in self.table.machine.timers
+
     def _settle(self) -> None:
         """Clients read the answers that have come."""
         for name, client in self.clients.items():
@@ -198,11 +206,13 @@ class GroupLife(RuleBasedStateMachine):
             assert group.persisted.leader == group.leader
             rows = {row.member_id: row.assignment for row in group.persisted.members}
             assert rows == {member.member_id: member.assignment for member in group.members.values()}
-            assert all(member.sync_ticket is None for member in group.members.values())
+            assert self.unfinished or all(member.sync_ticket is None for member in group.members.values())
         if group.state is ConsumerGroupState.EMPTY:
             assert not group.members
         if group.state is not ConsumerGroupState.PREPARING_REBALANCE:
-            assert group.awaiting_join == 0
+            assert self.unfinished or group.awaiting_join == 0
+        if not self.unfinished:
+            assert group.bytes_held == sum(member.size_bytes for member in group.members.values())
 
     @invariant()
     def waiting_requests_are_known(self) -> None:
@@ -233,3 +243,42 @@ class GroupLife(RuleBasedStateMachine):
 
 GroupLife.TestCase.settings = settings(max_examples=examples(250), stateful_step_count=60, deadline=None)
 TestGroupLife = GroupLife.TestCase
+
+
+class GroupLifeInSteps(GroupLife):
+    """The same, with one member looked at in a step, so that anything may come before the next."""
+
+    def __init__(self) -> None:
+        self._small = ExitStack()
+        self._small.enter_context(small_steps())
+        super().__init__()
+
+    @rule(steps=st.integers(1, 4))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.table.advance()
+        self._settle()
+
+    @rule(offer=st.sampled_from(sorted(OFFERS)), joins=st.integers(0, 9), syncs=st.integers(0, 12))
+    def hurry(self, offer: str, joins: int, syncs: int) -> None:
+        """All of them come and are answered in so many steps, and those that have heard ask for their assignment."""
+        for _ in range(2):
+            for name in sorted(self.clients):
+                if self.clients[name].join is None:
+                    self.join(name, offer, 9)
+        self.table.now_ms += 2_000
+        self.step(joins)
+        for name in sorted(self.clients, reverse=True):
+            if self.clients[name].join is None and self.clients[name].generation > 0:
+                self.sync(name)
+        self.step(syncs)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self._small.close()
+
+
+GroupLifeInSteps.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
+TestGroupLifeInSteps = GroupLifeInSteps.TestCase

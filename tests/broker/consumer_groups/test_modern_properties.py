@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.consumer_groups.heartbeats import GROUP, Consumer, Table
+from tests.broker.consumer_groups.small_steps import small_steps
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS, Partitions, Racks
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS, Partitions, Racks, Sizes
 from mainstem.broker.consumer_groups.epochs.epoch_member import ReconciliationState
+from mainstem.broker.consumer_groups.long_work import finished
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
 from mainstem.protocol.error_codes import ErrorCode
 
@@ -35,6 +37,7 @@ ACTIONS = st.lists(
                 "compact",
                 "wait",
                 "grow",
+                "step",
             ]
         ),
         st.integers(0, 4),
@@ -51,6 +54,14 @@ def check_owners(table: Table, consumers: list[Consumer]) -> None:
     group = table.machine.state.modern.get(GROUP)
     if group is None:
         return
+    targets = Counter(
+        (topic_id, index)
+        for target in group.targets.values()
+        for topic_id, indexes in target.items()
+        for index in indexes
+    )
+    assert not [partition for partition, count in targets.items() if count > 1], "half of a target assignment is seen"
+    assert group.targets == table.replayed().state.modern[GROUP].targets
     owned: Counter[tuple[UUID, int]] = Counter()
     for member in group.members.values():
         for part in (member.current.assigned, member.current.revoking):
@@ -66,6 +77,19 @@ def check_owners(table: Table, consumers: list[Consumer]) -> None:
 def test_no_partition_is_held_by_two_and_all_are_assigned_in_the_end(
     actions: list[tuple[str, int, tuple[str, ...]]], assignor: str
 ) -> None:
+    live(actions, assignor)
+
+
+@settings(max_examples=80, deadline=None)
+@given(actions=ACTIONS, assignor=st.sampled_from(sorted(ASSIGNORS)))
+def test_nor_while_targets_are_made_in_the_smallest_steps(
+    actions: list[tuple[str, int, tuple[str, ...]]], assignor: str
+) -> None:
+    with small_steps():
+        live(actions, assignor)
+
+
+def live(actions: list[tuple[str, int, tuple[str, ...]]], assignor: str) -> None:
     table = Table(flights=4, delays=3, gates=1)
     consumers = [Consumer(table, f"member-{number}", TOPICS, server_assignor=assignor) for number in range(5)]
     alive = {0}
@@ -91,6 +115,8 @@ def test_no_partition_is_held_by_two_and_all_are_assigned_in_the_end(
             table.wait(1_000)
         elif action == "grow":
             table.make_topic("gates", table.topics["gates"].partitions + 1)
+        elif action == "step":
+            table.take(table.machine.advance(table.now))
         check_owners(table, consumers)
     for _ in range(12):  # those who crashed are gone after their sessions
         for number in sorted(alive):
@@ -123,6 +149,10 @@ def subscribers(draw: st.DrawFn, *, alike: bool) -> tuple[dict[str, Subscriber],
     return {name: Subscriber(topics, target) for name, (topics, target) in members.items()}, sizes
 
 
+def assigned_by(assignor: str, members: Mapping[str, Subscriber], sizes: Sizes, racks: Racks) -> dict[str, Partitions]:
+    return finished(ASSIGNORS[assignor](members, sizes, racks))
+
+
 def loads(assigned: dict[str, Partitions]) -> list[int]:
     return [sum(map(len, partitions.values())) for partitions in assigned.values()]
 
@@ -134,7 +164,7 @@ def test_assignors_give_each_partition_of_a_subscribed_topic_to_one_subscriber(
     assignor: str, data: st.DataObject, alike: bool
 ) -> None:
     members, sizes = data.draw(subscribers(alike=alike))
-    assigned = ASSIGNORS[assignor](members, sizes, NO_RACKS)
+    assigned = assigned_by(assignor, members, sizes, NO_RACKS)
     assert assigned.keys() == members.keys()
     given_out = [
         (topic_id, index)
@@ -154,11 +184,11 @@ def test_uniform_is_balanced_within_one_and_moves_nothing_twice(
     case: tuple[dict[str, Subscriber], dict[UUID, int]],
 ) -> None:
     members, sizes = case
-    assigned = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
+    assigned = assigned_by("uniform", members, sizes, NO_RACKS)
     if members:
         assert max(loads(assigned)) - min(loads(assigned)) <= 1
     settled = {name: Subscriber(member.topics, assigned[name]) for name, member in members.items()}
-    assert ASSIGNORS["uniform"](settled, sizes, NO_RACKS) == assigned
+    assert assigned_by("uniform", settled, sizes, NO_RACKS) == assigned
 
 
 @settings(max_examples=100, deadline=None)
@@ -167,7 +197,7 @@ def test_uniform_leaves_no_pair_that_one_partition_would_bring_closer(
     case: tuple[dict[str, Subscriber], dict[UUID, int]],
 ) -> None:
     members, sizes = case
-    assigned = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
+    assigned = assigned_by("uniform", members, sizes, NO_RACKS)
     load = dict(zip(assigned, loads(assigned), strict=True))
     for member_id, partitions in assigned.items():
         for topic_id in partitions:
@@ -238,7 +268,7 @@ def test_uniform_brings_as_many_partitions_as_can_be_to_members_in_the_rack_of_a
 ) -> None:
     members, sizes, racks = case
     members = {name: member._replace(target={}) for name, member in members.items()}
-    assigned = ASSIGNORS["uniform"](members, sizes, racks)
+    assigned = assigned_by("uniform", members, sizes, racks)
     if members:
         assert max(loads(assigned)) - min(loads(assigned)) <= 1
     assert near(assigned, members, racks) == most_near(assigned, members, racks)
@@ -250,13 +280,13 @@ def test_racks_cost_uniform_no_balance_and_no_partition_that_a_member_keeps(
     case: tuple[dict[str, Subscriber], dict[UUID, int], Racks],
 ) -> None:
     members, sizes, racks = case
-    assigned, without = (ASSIGNORS["uniform"](members, sizes, some) for some in (racks, NO_RACKS))
+    assigned, without = (assigned_by("uniform", members, sizes, some) for some in (racks, NO_RACKS))
     had = pairs({name: member.target for name, member in members.items()})
     assert len(pairs(assigned) & had) == len(pairs(without) & had)
     assert sorted(loads(assigned)) == sorted(loads(without))
     assert near(assigned, members, racks) >= near(without, members, racks)
     settled = {name: member._replace(target=assigned[name]) for name, member in members.items()}
-    assert ASSIGNORS["uniform"](settled, sizes, racks) == assigned
+    assert assigned_by("uniform", settled, sizes, racks) == assigned
 
 
 @settings(max_examples=100, deadline=None)
@@ -265,7 +295,7 @@ def test_racks_cost_no_balance_among_members_that_subscribe_to_different_topics(
     case: tuple[dict[str, Subscriber], dict[UUID, int], Racks],
 ) -> None:
     members, sizes, racks = case
-    assigned, without = (ASSIGNORS["uniform"](members, sizes, some) for some in (racks, NO_RACKS))
+    assigned, without = (assigned_by("uniform", members, sizes, some) for some in (racks, NO_RACKS))
     assert {(topic_id, index) for _, topic_id, index in pairs(assigned)} == {
         (topic_id, index) for _, topic_id, index in pairs(without)
     }
@@ -278,9 +308,9 @@ def test_racks_cost_no_balance_among_members_that_subscribe_to_different_topics(
 
 def test_uniform_moves_as_few_as_a_new_member_needs() -> None:
     sizes = {UUID(int=1): 12}
-    before = ASSIGNORS["uniform"]({name: Subscriber(frozenset(sizes), {}) for name in "abc"}, sizes, NO_RACKS)
+    before = assigned_by("uniform", {name: Subscriber(frozenset(sizes), {}) for name in "abc"}, sizes, NO_RACKS)
     members = {name: Subscriber(frozenset(sizes), before.get(name, {})) for name in "abcd"}
-    after = ASSIGNORS["uniform"](members, sizes, NO_RACKS)
+    after = assigned_by("uniform", members, sizes, NO_RACKS)
     assert sorted(loads(after)) == [3, 3, 3, 3]
     for name in "abc":
         assert after[name][UUID(int=1)] < before[name][UUID(int=1)]
@@ -289,6 +319,6 @@ def test_uniform_moves_as_few_as_a_new_member_needs() -> None:
 def test_range_pairs_partitions_of_one_number() -> None:
     sizes = {UUID(int=1): 5, UUID(int=2): 5}
     members = {name: Subscriber(frozenset(sizes), {}) for name in "ab"}
-    assigned = ASSIGNORS["range"](members, sizes, NO_RACKS)
+    assigned = assigned_by("range", members, sizes, NO_RACKS)
     assert assigned["a"] == dict.fromkeys(sizes, frozenset({0, 1, 2}))
     assert assigned["b"] == dict.fromkeys(sizes, frozenset({3, 4}))

@@ -6,7 +6,7 @@ from typing import Any
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
-from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec
+from mainstem.broker.consumer_groups.offsets_topic import OffsetsTopicCodec, encode
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.model import FeatureLevel
 from mainstem.protocol.error_codes import ErrorCode
@@ -68,7 +68,7 @@ class Machine:
         other = Machine()
         codec = OffsetsTopicCodec()
         for offset, record in enumerate(records):
-            encoded = codec.encode(record, 5, FeatureLevel.newest())
+            encoded = encode(record, 5, FeatureLevel.newest())
             decoded = codec.decode(Record(offset, encoded.timestamp, encoded.key, encoded.value, ()))
             assert decoded is not None
             other.machine.replay(decoded)

@@ -102,6 +102,10 @@ class Transcript:
             self._take(self.machine.advance(self.now))
         self.now_ms = until_ms
 
+    def advance(self) -> None:
+        """One look at the timers that have run out."""
+        self._take(self.machine.advance(self.now))
+
     def restart(self) -> None:
         """A new machine from the log; requests that waited are lost with the old one."""
         self.pending.clear()
@@ -287,7 +291,9 @@ class Transcript:
         return count
 
     def describe(self, group: str = GROUP) -> Any:
-        [described] = self._ask(lambda ticket: self.machine.administration.describe(ticket, [group], self.now)).response
+        pending = self._ask(lambda ticket: self.machine.administration.describe(ticket, [group], self.now))
+        self.wait(0)  # a large group is described in steps
+        [described] = pending.response
         return described
 
     # --- stories that many stories start with --------------------------------------------------------

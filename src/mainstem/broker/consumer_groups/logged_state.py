@@ -6,7 +6,7 @@ not know: waiting requests and timers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
@@ -17,6 +17,8 @@ from mainstem.broker.consumer_groups.pending_offsets import PendingOffsets
 from mainstem.broker.consumer_groups.shared.share_group import ShareGroup
 from mainstem.broker.consumer_groups.step import (
     ConsumerGroupRecord,
+    LogRecord,
+    MemberRead,
     ModernRecord,
     OffsetRecord,
     PendingRecord,
@@ -32,6 +34,7 @@ from mainstem.protocol.errors import UnsupportedVersion
 from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from mainstem.protocol.messages.consumer_offsets import (
     GroupMetadataKey,
+    GroupMetadataValue,
     OffsetCommitKey,
     PendingOffsetKey,
     read_key,
@@ -66,6 +69,8 @@ class LoggedState:
         self.unknown: dict[bytes, UnknownRecord] = {}
         """Per key the record that a later version wrote, to be handed on."""
         self._holdings = holdings
+        self._restoring: ConsumerGroup | None = None
+        """A large group whose members are being replayed, one by one; its record follows."""
 
     @property
     def group_count(self) -> int:
@@ -86,13 +91,16 @@ class LoggedState:
 
     # --- replay --------------------------------------------------------------------------------------
 
-    def replay(self, record: ReadRecord) -> None:
+    def replay(self, record: ReadRecord | MemberRead) -> None:
         """Apply the next record of the log."""
         if isinstance(record, WrittenOffset):  # of most records there are, at a start
             self._replay_written(record)
             return
         if isinstance(record, UnknownRecord):
             self._replay_unknown(record)
+            return
+        if isinstance(record, MemberRead):
+            self._replay_member(record)
             return
         if self.unknown:
             self.unknown.pop(write_key(record.key), None)
@@ -110,9 +118,32 @@ class LoggedState:
         elif isinstance(record, StreamsRecord):
             self._replay_streams(record)
         elif record.value is not None:
-            self.classic_group(record.key.group).restore(record.value)
+            self._restore(record.key.group, record.value)
         else:
             self._forget(record.key.group)
+
+    def replay_together(self, records: Sequence[LogRecord], apply: Callable[[], None]) -> None:
+        """The same for some records that do to one group what `apply` does."""
+        if self.unknown:  # of which these may take the place
+            for record in records:
+                self.replay(record)
+        else:
+            apply()
+
+    def _replay_member(self, read: MemberRead) -> None:
+        if read.number == 0 or self._restoring is None:
+            self._restoring = ConsumerGroup(read.key.group, self._holdings)
+            self._restoring.begin_restoring(read.value)
+        self._restoring.restore_member(read.value, read.value.members[read.number], None)
+
+    def _restore(self, group_id: str, value: GroupMetadataValue) -> None:
+        whole, self._restoring = self._restoring, None
+        if whole is None or whole.persisted is not value:
+            self.classic_group(group_id).restore(value)
+            return
+        whole.end_restoring(value)
+        self._forget(group_id)
+        self.classic[group_id] = whole
 
     def _replay_written(self, record: WrittenOffset) -> None:
         group_id = record.group
@@ -201,6 +232,7 @@ class LoggedState:
         group = self.classic.pop(group_id, None)
         if group is not None:
             group.abandon()
+            group.gone = True
 
     # --- snapshots -----------------------------------------------------------------------------------
 

@@ -24,13 +24,16 @@ from mainstem.broker.consumer_groups.logged_state import LoggedState, Section
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId
-from mainstem.broker.consumer_groups.step import Counts, ReadRecord
+from mainstem.broker.consumer_groups.step import Counts, MemberRead, ReadRecord
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.schema import ZERO_UUID
 
 RECORDS_AT_ONCE = 500
 """Written by timers in one event: about ten milliseconds. The sessions of thousands of members may end together."""
+
+TIMERS_AT_ONCE = 500
+"""Looked at in one event: most of those that run out together may be of members that are excused."""
 
 
 class ConsumerGroupMachine:
@@ -64,13 +67,14 @@ class ConsumerGroupMachine:
             config_of=config_of or (lambda group_id: config),
             offset_room=offset_room,
         )
+        self.timers = self._frame.timers
         self.membership = MembershipEvents(self._frame)
         self.offsets = OffsetEvents(self._frame)
         self.administration = AdministrationEvents(self._frame)
 
     # --- the log -------------------------------------------------------------------------------------
 
-    def replay(self, record: ReadRecord) -> None:
+    def replay(self, record: ReadRecord | MemberRead) -> None:
         """Apply the next record of the log."""
         self.state.replay(record)
 
@@ -99,12 +103,14 @@ class ConsumerGroupMachine:
     def advance(self, now: Moment) -> Result:
         """Time has passed: fire the timers that have run out. An early call does no harm."""
         step, timers = self._frame.begin(now), self._frame.timers
-        for timer in timers.due(now.monotonic_ms):
+        for looked_at, timer in enumerate(timers.due(now.monotonic_ms), 1):
             if timer.kind == TimerKind.EXPIRY:
                 self.offsets.expire(step)
+            elif timer.kind == TimerKind.WORK:
+                self._frame.long_work.go_on(step)
             elif not self._frame.excused.is_excused(timer, timers.given_ms, now.monotonic_ms):
                 self.membership.time_over(step, timer)
-            if len(step.result.records) >= RECORDS_AT_ONCE:
+            if len(step.result.records) >= RECORDS_AT_ONCE or looked_at >= TIMERS_AT_ONCE:
                 break  # the others are due at once again
         return self._frame.finish(step)
 

@@ -6,13 +6,14 @@ not know are handed on as they are: a later version wrote them, and will want th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.offset_scan import key_bytes, written_offset
 from mainstem.broker.consumer_groups.step import (
     ConsumerGroupRecord,
     LogRecord,
+    MemberRead,
     ModernRecord,
     OffsetRecord,
     PendingRecord,
@@ -22,7 +23,7 @@ from mainstem.broker.consumer_groups.step import (
     WrittenOffset,
 )
 from mainstem.broker.machines.coordinator_topic import InternalTopic
-from mainstem.broker.machines.machine_log import LogLimits
+from mainstem.broker.machines.machine_log import PAUSE, LogLimits, Pause
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.kernel import untrack
 from mainstem.model import FeatureLevel
@@ -35,9 +36,12 @@ from mainstem.protocol.messages.consumer_offsets import (
     OffsetCommitValue,
     PendingOffsetKey,
     PendingOffsetValue,
+    is_group_metadata_key,
+    read_group_metadata_in_slices,
     read_group_metadata_value,
     read_key,
     read_offset_commit_value,
+    write_group_metadata_in_slices,
     write_key,
     write_offset_with_topic_id,
     write_value,
@@ -56,6 +60,12 @@ from mainstem.protocol.messages.versioned import read_versioned, write_versioned
 from mainstem.protocol.records import NewRecord, Record, StoredBatch, scan_records
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+LONG_RECORD_BYTES = 64 * 1024
+"""Of a group of some five hundred members: a millisecond to decode, and two to replay."""
+
+LONG_RECORD_MEMBERS = 500
+"""A millisecond to encode, unless they subscribe to very much."""
 
 _EXPIRE_TIMESTAMP_VERSION = 1
 """The one version of an offset commit's value that has a time to live."""
@@ -78,14 +88,61 @@ def limits_of(config: ConsumerGroupsConfig) -> LogLimits:
 class OffsetsTopicCodec:
     """`machines.machine_log.RecordCodec` of the consumer groups."""
 
-    def encode(self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    def encode(
+        self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel
+    ) -> NewRecord | Generator[None, None, NewRecord]:
+        if isinstance(record, ConsumerGroupRecord):
+            value = record.value
+            if value is not None and len(value.members) >= LONG_RECORD_MEMBERS:
+                return _encode_long(record.key, value, timestamp_ms)
         return encode(record, timestamp_ms, level)
 
     def decode(self, record: Record) -> LogRecord | None:
         return decode(record)
 
-    def decode_all(self, batch: StoredBatch) -> Iterator[ReadRecord]:
-        return scan_records(batch, written_offset, decode)
+    def decode_all(self, batch: StoredBatch) -> Iterator[ReadRecord | MemberRead | Pause]:
+        found: Iterator[ReadRecord | Record] = scan_records(batch, written_offset, _decode_if_short)
+        for read in found:
+            if isinstance(read, Record):
+                yield from _decode_long(read)
+            else:
+                yield read
+
+
+def _decode_if_short(record: Record) -> LogRecord | Record | None:
+    """The record itself where it takes more than a turn of the event loop to decode it and to replay it."""
+    if record.value is None or len(record.value) < LONG_RECORD_BYTES or not is_group_metadata_key(record.key):
+        return decode(record)
+    return record
+
+
+def _decode_long(record: Record) -> Iterator[LogRecord | MemberRead | Pause]:
+    """The record of a large group, behind its members."""
+    assert record.key is not None
+    assert record.value is not None
+    slices = read_group_metadata_in_slices(record.value)
+    try:
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                value: GroupMetadataValue = end.value
+                break
+            yield PAUSE
+    except UnsupportedVersion:
+        yield UnknownRecord(record.key, record.value, record.timestamp, record.headers)
+        return
+    key = read_versioned(GroupMetadataKey, record.key)
+    for number in range(len(value.members)):
+        yield MemberRead(key, value, number)
+    yield ConsumerGroupRecord(key, value)
+
+
+def _encode_long(
+    key: GroupMetadataKey, value: GroupMetadataValue, timestamp_ms: int
+) -> Generator[None, None, NewRecord]:
+    body = yield from write_group_metadata_in_slices(value)
+    return NewRecord(timestamp_ms, write_key(key), body)
 
 
 def encode(record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:

@@ -3,11 +3,12 @@ build."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
+from mainstem.broker.consumer_groups.long_work import LongWork, Work
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.recent_generations import RecentGenerations
@@ -60,6 +61,16 @@ class ConsumerGroupRecord(NamedTuple):
 
     key: GroupMetadataKey
     value: GroupMetadataValue | None
+
+
+class MemberRead(NamedTuple):
+    """A member of a large consumer group, as it is read back: the record of the group follows when all of them have
+    been replayed, each in its turn."""
+
+    key: GroupMetadataKey
+    value: GroupMetadataValue
+    number: int
+    """Which of the record's members it is."""
 
 
 class ModernRecord(NamedTuple):
@@ -123,6 +134,8 @@ class Step:
     timers: Timers
     counts: Counts
     replay: Callable[[LogRecord], None]
+    replay_together: Callable[[Sequence[LogRecord], Callable[[], None]], None]
+    long_work: LongWork[Step]
     new_id: Callable[[], str]
     """Gives a string that never occurs twice."""
     now: Moment
@@ -133,6 +146,16 @@ class Step:
         """Append a record to the log, and replay it at once."""
         self.result.records.append(record)
         self.replay(record)
+
+    def write_together(self, records: Sequence[LogRecord], apply: Callable[[], None]) -> None:
+        """Append records to the log that belong together; `apply` changes the state as replaying one after the other
+        would, and takes less time."""
+        self.result.records += records
+        self.replay_together(records, apply)
+
+    def begin(self, work: Work[Step]) -> None:
+        """Do the first step of work on all members of a group now, and the others in later events."""
+        self.long_work.begin(self, work)
 
     def write_group(self, group: ConsumerGroup, value: GroupMetadataValue) -> None:
         self.write(ConsumerGroupRecord(GroupMetadataKey(group=group.group_id), value))

@@ -19,6 +19,8 @@ class TimerKind:
     """A classic member of a group that the coordinator assigns was told to join again."""
     FETCH = 6
     """Such a member has joined, and is to fetch its assignment."""
+    WORK = 7
+    """Work on all members of a group is not finished."""
 
 
 class TimerKey(NamedTuple):

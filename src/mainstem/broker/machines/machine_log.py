@@ -10,7 +10,7 @@ The log has every offset from its start on, so a skipped offset is as lost as an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mainstem.broker.errors import LogUnavailable, Unreadable
@@ -63,11 +63,19 @@ R = TypeVar("R")
 """A machine's records."""
 
 
+class Pause:
+    """Stands between two slices of one long record."""
+
+
+PAUSE = Pause()
+
+
 class RecordCodec(Protocol[R]):
     """The form of a machine's records in its topic."""
 
-    def encode(self, record: R, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
-        """A record as programs of this level read it. Raises `ProtocolError` on a value that has no encoding."""
+    def encode(self, record: R, timestamp_ms: int, level: FeatureLevel) -> NewRecord | Generator[None, None, NewRecord]:
+        """A record as programs of this level read it; a generator of it, which yields whenever it is time for a turn of
+        the event loop, where that takes long. Raises `ProtocolError` on a value that has no encoding."""
         ...
 
     def decode(self, record: Record) -> R | None:
@@ -75,7 +83,8 @@ class RecordCodec(Protocol[R]):
         ...
 
     def decode_all(self, batch: StoredBatch) -> Iterator[Any]:
-        """The contents of all records of a batch that have a meaning, in order, in any form that the machine replays.
+        """The contents of all records of a batch that have a meaning, in order, in any form that the machine replays;
+        a `Pause` wherever it is time for a turn of the event loop in the middle of a record.
         Raises `ProtocolError`."""
         ...
 
@@ -255,7 +264,9 @@ class MachineLog(Generic[R]):
         found: list[R] = []
         all_of_it = batch.header.base_offset >= position
         for decoded in self._codec.decode_all(batch) if all_of_it else self._decoded_from(batch, position):
-            if decoded is not None:
+            if decoded is PAUSE:
+                await asyncio.sleep(0)
+            elif decoded is not None:
                 found.append(decoded)
             self._decoded += 1  # over all batches, most of which may have few records
             if self._decoded % DECODED_AT_ONCE == 0:
@@ -320,7 +331,7 @@ class MachineLog(Generic[R]):
         waiting: list[NewRecord] = []
         size_bytes = 0
         for count, record in enumerate(records, 1):
-            encoded = self._codec.encode(record, timestamp_ms, level)
+            encoded = await _in_turns(self._codec.encode(record, timestamp_ms, level))
             record_bytes = len(encoded.key or b"") + len(encoded.value or b"") + _RECORD_BYTES
             if waiting and size_bytes + record_bytes > self._limits.append_bytes_max:
                 batches.append(build_batch(waiting))
@@ -332,3 +343,15 @@ class MachineLog(Generic[R]):
         if waiting:
             batches.append(build_batch(waiting))
         return batches
+
+
+async def _in_turns(encoded: NewRecord | Generator[None, None, NewRecord]) -> NewRecord:
+    if isinstance(encoded, NewRecord):
+        return encoded
+    while True:
+        try:
+            next(encoded)
+        except StopIteration as end:
+            record: NewRecord = end.value
+            return record
+        await asyncio.sleep(0)

@@ -8,6 +8,7 @@ end. A null value deletes what the key names. Values are written in the last ver
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,7 +20,13 @@ from mainstem.protocol.messages.share_group_records import (
     ShareKey,
 )
 from mainstem.protocol.messages.streams_group_records import STREAMS_RECORDS, StreamsKey
-from mainstem.protocol.messages.versioned import read_version, read_versioned, write_versioned
+from mainstem.protocol.messages.versioned import (
+    read_version,
+    read_versioned,
+    read_versioned_in_slices,
+    write_versioned,
+    write_versioned_in_slices,
+)
 from mainstem.protocol.schema import (
     ZERO_UUID,
     array,
@@ -167,8 +174,22 @@ def read_group_metadata_value(buffer: Buffer) -> GroupMetadataValue:
     return read_versioned(GroupMetadataValue, buffer)
 
 
+def is_group_metadata_key(key: bytes | None) -> bool:
+    return key is not None and key.startswith(GROUP_METADATA_KEY_VERSION.to_bytes(2, "big"))
+
+
+def read_group_metadata_in_slices(buffer: bytes) -> Generator[None, None, GroupMetadataValue]:
+    """`read_group_metadata_value` of a large group, in slices of a millisecond."""
+    return read_versioned_in_slices(GroupMetadataValue, buffer)
+
+
 def write_value(value: OffsetCommitValue | GroupMetadataValue) -> bytes:
     return write_versioned(value, VALUE_VERSION)
+
+
+def write_group_metadata_in_slices(value: GroupMetadataValue) -> Generator[None, None, bytes]:
+    """`write_value` of a large group, in slices of a millisecond."""
+    return write_versioned_in_slices(value, VALUE_VERSION)
 
 
 def write_offset_with_topic_id(value: OffsetCommitValue) -> bytes:

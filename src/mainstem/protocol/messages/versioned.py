@@ -6,10 +6,11 @@ So are written the records of `__consumer_offsets` and what members of a consume
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 from mainstem.model import Buffer
-from mainstem.protocol.codec import read_prefix, write
+from mainstem.protocol.codec import read_in_slices, read_prefix, write, write_in_slices
 from mainstem.protocol.errors import MalformedMessage
 from mainstem.protocol.schema import declaration_of
 
@@ -37,6 +38,18 @@ def read_versioned(message_class: type[M], buffer: Buffer, *, newer_as_last: boo
         version = min(version, declaration_of(message_class).versions.last)
     message, _ = read_prefix(message_class, version, buffer, _VERSION.size)
     return message
+
+
+def read_versioned_in_slices(message_class: type[M], buffer: bytes) -> Generator[None, None, M]:
+    """The same for a long message, as a generator that yields whenever about a millisecond has passed."""
+    message, _ = yield from read_in_slices(message_class, read_version(buffer), buffer, _VERSION.size)
+    return message
+
+
+def write_versioned_in_slices(message: Any, version: int) -> Generator[None, None, bytes]:
+    """`write_versioned` of a long message, as a generator that yields whenever about a millisecond has passed."""
+    parts = yield from write_in_slices(message, version)
+    return b"".join([_VERSION.pack(version), *parts])
 
 
 def write_versioned(message: Any, version: int) -> bytes:

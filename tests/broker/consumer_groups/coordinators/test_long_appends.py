@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from itertools import pairwise
 
 from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
@@ -22,7 +23,9 @@ class CountingCodec(OffsetsTopicCodec):
     def __init__(self) -> None:
         self.encoded = 0
 
-    def encode(self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel) -> NewRecord:
+    def encode(
+        self, record: ReadRecord, timestamp_ms: int, level: FeatureLevel
+    ) -> NewRecord | Generator[None, None, NewRecord]:
         self.encoded += 1
         return super().encode(record, timestamp_ms, level)
 

@@ -110,7 +110,7 @@ class EpochGroup(ABC, Generic[M, T]):
         """How far a member is, by the value of a record."""
 
     @abstractmethod
-    def _target(self, value: Any) -> T:
+    def target_of(self, value: Any) -> T:
         """A member's target, by the value of a record."""
 
     def epoch_value(self) -> Any:
@@ -162,7 +162,7 @@ class EpochGroup(ABC, Generic[M, T]):
             if value is None:
                 self.targets.pop(key.member_id, None)
             else:
-                self.targets[key.member_id] = self._target(value)
+                self.targets[key.member_id] = self.target_of(value)
         elif isinstance(key, kinds.current_key):
             self._replay_current(key.member_id, value)
         else:

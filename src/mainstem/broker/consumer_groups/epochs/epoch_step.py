@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.epoch_group import EpochGroup
 from mainstem.broker.consumer_groups.epochs.epoch_member import EpochMember, ReconciliationState
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics, hash_of
-from mainstem.broker.consumer_groups.step import Step
+from mainstem.broker.consumer_groups.step import LogRecord, Step
 from mainstem.broker.consumer_groups.timers import TimerKey, TimerKind
 from mainstem.broker.errors import MemberRefused
 from mainstem.model import Topic
@@ -20,6 +20,14 @@ G = TypeVar("G", bound=EpochGroup[Any, Any])
 
 TOPICS_CHECK_MS = 1_000
 """How often a group's topics are compared with those there are."""
+
+
+class MadeTarget(NamedTuple):
+    """A target that is to be written, as the log will have it."""
+
+    member_id: str
+    record: LogRecord
+    target: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,20 @@ class EpochStep(Generic[G]):
                 self.write_target(member_id, target)
         value = kinds.target_epoch(assignment_epoch=group.epoch, **also)
         self.write(kinds.target_epoch_key(group=group.group_id), value)
+        self.step.rebalanced(group.group_id, len(group.members))
+
+    def made_target(self, member_id: str, target: Any) -> MadeTarget:
+        """A member's target with its record, not written yet."""
+        kinds, value = self.group.records, self.group.target_value(target)
+        key = kinds.target_key(group=self.group.group_id, member_id=member_id)
+        return MadeTarget(member_id, kinds.record(key, value), self.group.target_of(value))
+
+    def write_made_targets(self, made: Mapping[str, MadeTarget], epoch: int) -> None:
+        """The targets of an epoch, by member: of all members that have others than before."""
+        group, kinds = self.group, self.group.records
+        targets = {member_id: one.target for member_id, one in made.items()}
+        self.step.write_together([one.record for one in made.values()], lambda: group.targets.update(targets))
+        self.write(kinds.target_epoch_key(group=group.group_id), kinds.target_epoch(assignment_epoch=epoch))
         self.step.rebalanced(group.group_id, len(group.members))
 
     def forget_member(self, member_id: str) -> None:

@@ -28,7 +28,7 @@ class PartitionGroup(EpochGroup[M, Partitions]):
     def target_value(self, target: Partitions) -> Any:
         return self.records.target(topic_partitions=rows_of(target))
 
-    def _target(self, value: Any) -> Partitions:
+    def target_of(self, value: Any) -> Partitions:
         return partitions_of(value.topic_partitions)
 
     def _no_target(self) -> Partitions:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from mainstem.broker.consumer_groups import offsets
 from mainstem.broker.consumer_groups.events.event_frame import EventFrame
+from mainstem.broker.consumer_groups.long_work import Current, Slices, in_pieces
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroupState
 from mainstem.broker.consumer_groups.modern import described
 from mainstem.broker.consumer_groups.shared import share_described
 from mainstem.broker.consumer_groups.shared.share_group import FoundedShareGroup
-from mainstem.broker.consumer_groups.step import PendingRecord, ShareRecord
+from mainstem.broker.consumer_groups.step import PendingRecord, ShareRecord, Step
 from mainstem.broker.consumer_groups.streams import streams_described
 from mainstem.broker.consumer_groups.streams.streams_step import StreamsStep
 from mainstem.broker.machines.result import Moment, Result, Ticket
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.group_administration import DeletableGroupResult, DescribedGroup, ListedGroup
+from mainstem.protocol.messages.group_administration import (
+    DeletableGroupResult,
+    DescribedGroup,
+    DescribedGroupMember,
+    ListedGroup,
+)
 from mainstem.protocol.messages.share_group_records import ShareGroupMetadataKey, ShareGroupMetadataValue
 
 
@@ -29,23 +36,34 @@ class AdministrationEvents:
     def describe(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
         """The answer is a list of `DescribedGroup`, in the order asked for."""
         step = self._frame.begin(now)
-        step.answer(ticket, [self._described(group_id) for group_id in group_ids])
+        asked = list(group_ids)
+        step.begin(lambda current: self._all_described(current, ticket, asked))
         return self._frame.finish(step)
+
+    def _all_described(self, current: Current[Step], ticket: Ticket, group_ids: Sequence[str]) -> Slices[None]:
+        found = []
+        for group_id in group_ids:
+            found.append((yield from self._described(group_id)))
+        current.step.answer(ticket, found)
 
     def describe_modern(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
         """The answer is a list of `DescribedConsumerGroup`, in the order asked for."""
         step = self._frame.begin(now)
+        asked = list(group_ids)
+        step.begin(lambda current: self._all_modern_described(current, ticket, asked))
+        return self._frame.finish(step)
+
+    def _all_modern_described(self, current: Current[Step], ticket: Ticket, group_ids: Sequence[str]) -> Slices[None]:
         found = []
         for group_id in group_ids:
             group = self._state.modern.get(group_id)
             if group is not None:
-                found.append(described.described(group, self._frame.topics))
+                found.append((yield from described.described(group, self._frame.topics)))
                 continue
             what = "is not a consumer group" if group_id in self._state.classic else "not found"
             why = f"Group {group_id} {what}."
             found.append(described.not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why))
-        step.answer(ticket, found)
-        return self._frame.finish(step)
+        current.step.answer(ticket, found)
 
     def describe_shared(self, ticket: Ticket, group_ids: Iterable[str], now: Moment) -> Result:
         """The answer is a list of `DescribedShareGroup`, in the order asked for."""
@@ -137,7 +155,7 @@ class AdministrationEvents:
         step.answer(ticket, FoundedShareGroup(code, 0 if group is None else group.epoch))
         return self._frame.finish(step)
 
-    def _described(self, group_id: str) -> DescribedGroup:
+    def _described(self, group_id: str) -> Slices[DescribedGroup]:
         group = self._state.classic.get(group_id)
         other = self._state.any_group(group_id) is not None or group_id in self._state.shared
         if group is None:
@@ -151,11 +169,17 @@ class AdministrationEvents:
                 members=(),
             )
         protocol = group.protocol if group.state is ConsumerGroupState.STABLE else None
-        return DescribedGroup(
+        whole = DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",
             protocol_data=protocol or "",
-            members=tuple(member.described(protocol) for member in group.members.values()),
+            members=(),
         )
+        now = [(member, member.assignment) for member in group.members.values()]
+        members: list[DescribedGroupMember] = []
+        for some in in_pieces(now):
+            members += [member.described(protocol, assignment) for member, assignment in some]
+            yield len(some)
+        return replace(whole, members=tuple(members))

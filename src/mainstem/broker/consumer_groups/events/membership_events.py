@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from mainstem.broker.consumer_groups.events.event_frame import EventFrame
 from mainstem.broker.consumer_groups.events.streams_events import StreamsEvents, drop_streams
+from mainstem.broker.consumer_groups.long_work import Current, Slices, in_pieces
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup
 from mainstem.broker.consumer_groups.migration import classic_members, conversion
 from mainstem.broker.consumer_groups.modern import group_changes
@@ -215,7 +216,7 @@ class MembershipEvents:
 
     def recovered(self, step: Step) -> None:
         """The whole log has been replayed: each member found in it has one session timeout in which to send a
-        heartbeat."""
+        heartbeat, from when their timers are started, some at a time."""
         for modern in list(self._state.modern.values()):
             self._recovered_modern(step, modern)
         for shared in self._state.shared.values():
@@ -226,14 +227,32 @@ class MembershipEvents:
             for member_id in shared.members:
                 it.restart_session(member_id)
         self.streams.recovered(step)
+        step.begin(self._sessions_begun)
+
+    def _sessions_begun(self, current: Current[Step]) -> Slices[None]:
+        for modern in list(self._state.modern.values()):
+            for some in in_pieces(list(modern.members)):
+                it = GroupStep(current.step, modern, self._frame.topics)
+                if self._state.modern.get(modern.group_id) is modern:
+                    for member_id in some:
+                        if member_id in modern.members and it.timer(TimerKind.SESSION, member_id) not in it.step.timers:
+                            it.restart_session(member_id)
+                            it.time_revocation(member_id)
+                yield len(some)
         for group in list(self._state.classic.values()):
             self._frame.forget_if_vacant(group)
-            for member_id in group.members:
-                step.restart_session(group, member_id)
+            yield 1
+            for some in in_pieces(list(group.members)):
+                if self._state.classic.get(group.group_id) is group:
+                    for member_id in some:
+                        session = TimerKey(TimerKind.SESSION, group.group_id, member_id)
+                        if member_id in group.members and session not in current.step.timers:
+                            current.step.restart_session(group, member_id)
+                yield len(some)
 
     def _recovered_modern(self, step: Step, group: ModernGroup) -> None:
-        """Start the timers of a group's members. A node of an earlier version knows no such groups, so it may have let
-        members of the classic protocol join one meanwhile: theirs it is then."""
+        """A node of an earlier version knows no such groups, so it may have let members of the classic protocol join
+        one meanwhile: theirs it is then."""
         if group.group_id in self._state.classic:
             for key in group.tombstones():
                 step.write(ModernRecord(key, None))
@@ -242,6 +261,3 @@ class MembershipEvents:
         unknown = [member.member_id for member in group.members.values() if member.metadata is None]
         if unknown:
             group_changes.remove(it, unknown)
-        for member_id in group.members:
-            it.restart_session(member_id)
-            it.time_revocation(member_id)

@@ -102,6 +102,8 @@ class ConsumerGroup:
         wait, in ms."""
         self.newcomers = False
         """A member joined since the last check, so gathering goes on."""
+        self.gone = False
+        """Another kind of group has taken its place, or none."""
         self._supporters: Counter[str] = Counter()
         for thing in (self, self.pending_members, self.pending_sync, self._supporters):
             untrack(thing)  # nothing that a group holds knows the group, and there may be a hundred thousand
@@ -165,12 +167,20 @@ class ConsumerGroup:
     def selected_protocol(self, instead: Mapping[str, Protocols] | None = None) -> str | None:
         """The protocol of the next generation: of those that all members support, the one with most votes.
         None: they have none in common. `instead` replaces the protocols of some members, by member id."""
-        instead = instead or {}
-        ballots = [instead.get(member_id, member.protocols) for member_id, member in self.members.items()]
-        common = set.intersection(*({protocol.name for protocol in ballot} for ballot in ballots))
-        if not common:
-            return None
-        votes = Counter(next(item.name for item in ballot if item.name in common) for ballot in ballots)
+        ballots: Iterable[Protocols] = (member.protocols for member in self.members.values())
+        if instead is None:
+            common = {name for name, count in self._supporters.items() if count == len(self.members)}
+        else:
+            ballots = [instead.get(member_id, member.protocols) for member_id, member in self.members.items()]
+            common = set.intersection(*({protocol.name for protocol in ballot} for ballot in ballots))
+        if len(common) < 2:
+            return next(iter(common), None)
+        votes: Counter[str] = Counter()
+        for ballot in ballots:
+            for protocol in ballot:
+                if protocol.name in common:
+                    votes[protocol.name] += 1
+                    break
         return votes.most_common(1)[0][0]
 
     # --- members -------------------------------------------------------------------------------------
@@ -266,19 +276,28 @@ class ConsumerGroup:
         self.delay_left_ms = None
         self.forget_subscriptions()
 
-    def assigned(self, wall_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
-        """The record of the present generation with these assignments, by member id."""
+    def assigned(self, wall_ms: int, members: Iterable[MemberMetadata]) -> GroupMetadataValue:
+        """The record of the present generation with the assignments in these rows, one for each member."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
             leader=self.leader,
             current_state_timestamp=wall_ms,
-            members=tuple(
-                member.persisted(self.protocol, assignments.get(member.member_id, b""))
-                for member in self.members.values()
-            ),
+            members=tuple(members),
         )
+
+    def take_assignments(self, value: GroupMetadataValue) -> None:
+        """`restore`, by a record with assignments of the present generation: it changes these alone. `charge` has yet
+        to be called for each member."""
+        self.persisted = value
+        for row in value.members:
+            self.members[row.member_id].assignment = row.assignment
+        self.move_to(ConsumerGroupState.STABLE)
+
+    def charge(self, member: Member) -> None:
+        """See to it that the holdings are charged for what a member holds."""
+        self._charge(member, member.size_bytes)
 
     def emptied(self, wall_ms: int) -> GroupMetadataValue:
         """The record of the next generation, which has no members."""
@@ -311,6 +330,12 @@ class ConsumerGroup:
         The one place besides `move_to` that sets the state: to what the record proves."""
         known = self.members
         self.abandon()
+        self.begin_restoring(value)
+        for row in value.members:
+            self.restore_member(value, row, known.get(row.member_id))
+        self.end_restoring(value)
+
+    def begin_restoring(self, value: GroupMetadataValue) -> None:
         self.persisted = value
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
@@ -321,9 +346,11 @@ class ConsumerGroup:
         self.delay_left_ms = None
         self.awaiting_join = 0
         self._supporters.clear()
-        for row in value.members:
-            member = _restored(value.protocol, row, known.get(row.member_id))
-            self.add(member, value.protocol_type)
+
+    def restore_member(self, value: GroupMetadataValue, row: MemberMetadata, known: Member | None) -> None:
+        self.add(_restored(value.protocol, row, known), value.protocol_type)
+
+    def end_restoring(self, value: GroupMetadataValue) -> None:
         if value.leader in self.members:
             self.leader = value.leader
         self.pending_sync &= self.members.keys()

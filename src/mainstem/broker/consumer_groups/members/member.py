@@ -120,16 +120,16 @@ class Member:
             member_id=self.member_id, group_instance_id=self.instance_id, metadata=self.metadata(protocol)
         )
 
-    def described(self, protocol: str | None) -> DescribedGroupMember:
-        """The member as DescribeGroups shows it; without metadata and assignment where there is no
-        `protocol`."""
+    def described(self, protocol: str | None, assignment: bytes) -> DescribedGroupMember:
+        """The member as DescribeGroups shows it, with the assignment that it had when that was asked; without metadata
+        and assignment where there is no `protocol`."""
         return DescribedGroupMember(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
             member_metadata=self.metadata(protocol),
-            member_assignment=self.assignment if protocol is not None else b"",
+            member_assignment=assignment if protocol is not None else b"",
         )
 
     def persisted(self, protocol: str | None, assignment: bytes) -> MemberMetadata:

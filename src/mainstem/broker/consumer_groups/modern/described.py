@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import described_assignment
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
+
+from mainstem.broker.consumer_groups.epochs.assigned_partitions import Partitions, described_assignment
+from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
-from mainstem.broker.consumer_groups.modern.group_changes import assignor_of
-from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember
+from mainstem.broker.consumer_groups.long_work import Slices, in_pieces
+from mainstem.broker.consumer_groups.modern.assignors import chosen
+from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.consumer_group_heartbeat import (
     MEMBER_TYPE_CLASSIC,
@@ -13,6 +19,7 @@ from mainstem.protocol.messages.consumer_group_heartbeat import (
     DescribedConsumer,
     DescribedConsumerGroup,
 )
+from mainstem.protocol.messages.consumer_group_records import ConsumerGroupMemberMetadataValue
 from mainstem.protocol.messages.consumer_protocol import PROTOCOL_TYPE
 from mainstem.protocol.messages.group_administration import ListedGroup
 from mainstem.protocol.messages.offset_commit import OffsetCommitRequest
@@ -28,16 +35,35 @@ def listed(group: ModernGroup) -> ListedGroup:
     )
 
 
-def described(group: ModernGroup, topics: CurrentTopics) -> DescribedConsumerGroup:
-    return DescribedConsumerGroup(
+class _MemberNow(NamedTuple):
+    """A member as it is when its group is described; all of that is replaced, and never changed."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue | None
+    current: CurrentAssignment
+    target: Partitions
+
+
+def described(group: ModernGroup, topics: CurrentTopics) -> Slices[DescribedConsumerGroup]:
+    """The group as it is when this begins."""
+    now = [
+        _MemberNow(member.member_id, member.metadata, member.current, group.target(member.member_id))
+        for member in group.members.values()
+    ]
+    whole = DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=assignor_of(group),
-        members=tuple(_member(group, member, topics) for member in group.members.values()),
+        assignor_name=chosen(Counter(one.metadata.server_assignor for one in now if one.metadata is not None)),
+        members=(),
     )
+    members: list[DescribedConsumer] = []
+    for some in in_pieces(now):
+        members += [_member(group, member, topics) for member in some]
+        yield len(some)
+    return replace(whole, members=tuple(members))
 
 
 def not_described(group_id: str, code: ErrorCode, why: str | None = None) -> DescribedConsumerGroup:
@@ -53,7 +79,7 @@ def not_described(group_id: str, code: ErrorCode, why: str | None = None) -> Des
     )
 
 
-def _member(group: ModernGroup, member: ModernMember, topics: CurrentTopics) -> DescribedConsumer:
+def _member(group: ModernGroup, member: _MemberNow, topics: CurrentTopics) -> DescribedConsumer:
     metadata = member.metadata
     assert metadata is not None, f"member {member.member_id!r} of {group.group_id!r} has no metadata"
     return DescribedConsumer(
@@ -66,8 +92,8 @@ def _member(group: ModernGroup, member: ModernMember, topics: CurrentTopics) -> 
         subscribed_topic_names=metadata.subscribed_topic_names,
         subscribed_topic_regex=metadata.subscribed_topic_regex,
         assignment=described_assignment(member.current.assigned, topics),
-        target_assignment=described_assignment(group.target(member.member_id), topics),
-        member_type=MEMBER_TYPE_CONSUMER if member.classic is None else MEMBER_TYPE_CLASSIC,
+        target_assignment=described_assignment(member.target, topics),
+        member_type=MEMBER_TYPE_CONSUMER if metadata.classic_member_metadata is None else MEMBER_TYPE_CLASSIC,
     )
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from uuid import UUID
 
-from mainstem.broker.consumer_groups.epochs.assigned_partitions import NO_RACKS
 from mainstem.broker.consumer_groups.epochs.epoch_member import CurrentAssignment, ReconciliationState
 from mainstem.broker.consumer_groups.epochs.epoch_step import EpochStep
-from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS, Subscriber
 from mainstem.broker.consumer_groups.modern.modern_group import ModernGroup, ModernMember
 from mainstem.broker.consumer_groups.timers import TimerKind
 from mainstem.protocol.messages.consumer_group_records import (
@@ -86,6 +82,8 @@ def remove(it: GroupStep, member_ids: Iterable[str]) -> None:
     """Members are gone: their partitions are free, and the next heartbeat of any other assigns them."""
     for member_id in member_ids:
         it.stop_timers(member_id)
+        if it.group.upcoming is not None:
+            it.group.upcoming.left(member_id)
         it.forget_member(member_id)
     it.forget_unused_expressions()
     it.begin_epoch()
@@ -95,6 +93,8 @@ def take_over(it: GroupStep, old: ModernMember, member_id: str, metadata: Consum
     """A static member is back under another id: it has the target, and the partitions, of its former self."""
     target, assigned = it.group.target(old.member_id), old.current.assigned
     it.stop_timers(old.member_id)
+    if it.group.upcoming is not None:
+        it.group.upcoming.replaced(old.member_id, member_id)
     it.forget_member(old.member_id)
     it.write_member(member_id, metadata)
     it.write_target(member_id, target)
@@ -119,18 +119,6 @@ def time_over(it: GroupStep, kind: int, member_id: str) -> None:
         remove(it, [member_id])
 
 
-def assignor_of(group: ModernGroup) -> str:
-    """The assignor that most members name, of those that name one."""
-    votes = Counter(
-        member.metadata.server_assignor
-        for member in group.members.values()
-        if member.metadata is not None and member.metadata.server_assignor in ASSIGNORS
-    )
-    if not votes:
-        return next(iter(ASSIGNORS))
-    return min(votes, key=lambda name: (-votes[name], name or "")) or next(iter(ASSIGNORS))
-
-
 def is_delayed(it: GroupStep) -> bool:
     """Whether no target is made now, as the last one of a large group is too young: members come and go together."""
     since_ms = it.group.assigned_ms
@@ -142,26 +130,3 @@ def is_delayed(it: GroupStep) -> bool:
 def assignment_interval_ms(it: GroupStep) -> int:
     """Between two targets of a large group at least: the larger it is, the longer each takes."""
     return it.own.consumer_assignment_interval_ms * max(1, len(it.group.members) // MEMBERS_PER_INTERVAL)
-
-
-def assign(it: GroupStep) -> None:
-    """Make the target assignment of the group's epoch."""
-    it.group.assigned_ms = it.step.now.monotonic_ms
-    group, topics = it.group, it.subscribed_topics()
-    sizes = {topic.topic_id: topic.partitions for topic in topics.values()}
-    subscribed: dict[tuple[object, ...], frozenset[UUID]] = {}
-    members: dict[str, Subscriber] = {}
-    for member_id, member in group.members.items():
-        metadata = member.metadata
-        if metadata is None:
-            continue
-        said = (metadata.subscribed_topic_names, metadata.subscribed_topic_regex)
-        if said not in subscribed:
-            names = group.topics_of(metadata)
-            subscribed[said] = frozenset(topics[name].topic_id for name in names if name in topics)
-        rack = metadata.rack_id or ""
-        members[member_id] = Subscriber(subscribed[said], group.target(member_id), metadata.instance_id, rack)
-    racks = NO_RACKS
-    if any(member.rack for member in members.values()):
-        racks = {topic.topic_id: it.topics.racks(topic) for topic in topics.values()}
-    it.write_targets(ASSIGNORS[assignor_of(group)](members, sizes, racks))

@@ -3,7 +3,7 @@
 A request goes through at most four changes, each a record: the member's metadata; the group's epoch, if members,
 subscriptions or topics have changed; the target assignment of that epoch; and one step of this member toward it.
 Nothing waits: a member hears of what others do at its own next heartbeat. The target of a large group is made now and
-then, for all who have come and gone by then.
+then, for all who have come and gone by then, and in steps: heartbeats go by the last target until it is whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mainstem.broker.consumer_groups.modern import group_changes
 from mainstem.broker.consumer_groups.modern.assignors import ASSIGNORS
 from mainstem.broker.consumer_groups.modern.group_changes import GroupStep
 from mainstem.broker.consumer_groups.modern.modern_group import ModernMember
+from mainstem.broker.consumer_groups.modern.new_targets import assign
 from mainstem.broker.consumer_groups.modern.reconciliation import contains, reconcile
 from mainstem.broker.consumer_groups.step import Caller
 from mainstem.broker.errors import MemberRefused
@@ -288,7 +289,7 @@ def settle(it: GroupStep, member_id: str, owned: Partitions | None, *, changed: 
     group = it.group
     at_once = group.members[member_id].classic is not None  # it is told its partitions in this generation, or never
     if group.epoch > group.assignment_epoch and (at_once or not group_changes.is_delayed(it)):
-        group_changes.assign(it)
+        assign(it, at_once=at_once or group.assignment_epoch == group.first_epoch)
     return _reconcile(it, member_id, owned)
 
 

@@ -24,6 +24,7 @@ from mainstem.broker.consumer_groups.epochs.epoch_member import (
 )
 from mainstem.broker.consumer_groups.epochs.partition_group import PartitionGroup
 from mainstem.broker.consumer_groups.members.holdings import Holdings
+from mainstem.broker.consumer_groups.modern.upcoming_targets import UpcomingTargets
 from mainstem.broker.consumer_groups.step import ModernRecord
 from mainstem.protocol.messages.consumer_group_heartbeat import STATIC_LEAVE_EPOCH
 from mainstem.protocol.messages.consumer_group_records import (
@@ -98,6 +99,8 @@ class ModernGroup(PartitionGroup[ModernMember]):
         """When an expression was last matched with all topics; not in the log."""
         self.assigned_ms: int | None = None
         """When the target assignment was last made, monotonic; not in the log."""
+        self.upcoming: UpcomingTargets | None = None
+        """The target assignment that is being made; not in the log."""
         self._expression_users: Counter[str] = Counter()
         """How many members subscribe to a regular expression."""
         self._owners: dict[UUID, dict[int, str]] = {}
@@ -243,6 +246,10 @@ class ModernGroup(PartitionGroup[ModernMember]):
             self._classic_protocols += Counter()  # drops protocols that no member supports any more
         if old.instance_id is not None and self.static_members.get(old.instance_id) == member.member_id:
             del self.static_members[old.instance_id]
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.upcoming = None
 
     def _takes(self, member: ModernMember) -> None:
         for held in (member.current.assigned, member.current.revoking):

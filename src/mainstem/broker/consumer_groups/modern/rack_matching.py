@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.epochs.assigned_partitions import Racks
+from mainstem.broker.consumer_groups.long_work import Slices, in_pieces
 
 Partition = tuple[UUID, int]
 
@@ -26,23 +27,26 @@ def racks_of(partition: Partition, racks: Racks) -> frozenset[str]:
 
 def seated(
     free: Sequence[Partition], seats: Mapping[str, int], rack_of: Mapping[str, str], racks: Racks
-) -> dict[str, list[Partition]]:
+) -> Slices[dict[str, list[Partition]]]:
     """Each of the free partitions to one of the members, to each as many as it has `seats`; there are as many of the
     ones as of the others. As many as possible have a replica in the rack of their member; where no rack helps, the
     last of the free ones go to the first members."""
     inhabited = {rack_of[member_id] for member_id, count in seats.items() if count}
     alike: dict[_Kind, list[Partition]] = {}
-    for partition in free:
-        alike.setdefault(racks_of(partition, racks) & inhabited, []).append(partition)
+    for some in in_pieces(free):
+        for partition in some:
+            alike.setdefault(racks_of(partition, racks) & inhabited, []).append(partition)
+        yield len(some)
     there: dict[str, int] = {}
-    for member_id, count in seats.items():
-        there[rack_of[member_id]] = there.get(rack_of[member_id], 0) + count
+    by_rack: dict[str, list[str]] = {}
+    for several in in_pieces(list(seats.items())):
+        for member_id, count in several:
+            there[rack_of[member_id]] = there.get(rack_of[member_id], 0) + count
+            by_rack.setdefault(rack_of[member_id], []).append(member_id)
+        yield len(several)
     flow = _matched({kind: len(some) for kind, some in alike.items()}, there)
     left = dict(seats)
     found: dict[str, list[Partition]] = {member_id: [] for member_id in seats}
-    by_rack: dict[str, list[str]] = {}
-    for member_id in seats:
-        by_rack.setdefault(rack_of[member_id], []).append(member_id)
     for (kind, rack), count in flow.items():
         for member_id in by_rack[rack]:
             taken = min(count, left[member_id])
@@ -50,13 +54,18 @@ def seated(
                 found[member_id].append(alike[kind].pop())
             left[member_id] -= taken
             count -= taken
+            yield 1 + taken
             if not count:
                 break
     rest = {partition for some in alike.values() for partition in some}
-    others = [partition for partition in free if partition in rest]
+    others: list[Partition] = []
+    for some in in_pieces(free):
+        others += [partition for partition in some if partition in rest]
+        yield len(some)
     for member_id, count in left.items():
         for _ in range(count):
             found[member_id].append(others.pop())
+        yield 1 + count
     assert not others, f"{len(others)} partitions are left over"
     return found
 

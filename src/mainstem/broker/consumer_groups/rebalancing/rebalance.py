@@ -4,16 +4,29 @@ assignment.
 It begins with any change of the membership (`joining`, `presence`) and with three timers: the join timer (time to
 join is over), the sync timer (time to fetch the assignment is over) and, through `presence`, sessions. Members that
 did not join in time are dropped, except static members: they stay until their session ends.
+
+Work on every member is done in steps (`long_work`): silent members are dropped some at a time while the group is
+being prepared, and answers leave some at a time once the generation is fixed, or stable. A member keeps its ticket
+until then. Should the next rebalance begin before its answer has left, a member that waits in a join has joined that
+one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from mainstem.broker.consumer_groups.long_work import ITEMS_PER_STEP, Current, Slices, in_pieces
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, can_rebalance
 from mainstem.broker.consumer_groups.members.member import Member
 from mainstem.broker.consumer_groups.step import Step
 from mainstem.broker.consumer_groups.timers import TimerKind
+from mainstem.broker.machines.result import Ticket
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.group_membership import JoinGroupResponse, SyncGroupResponse
+from mainstem.protocol.messages.group_membership import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
 
 REBALANCE_WAIT_MS_MIN = 1_000
 """Clients choose rebalance timeouts; below this one, a consumer group without waiting members would spin."""
@@ -32,6 +45,10 @@ def refused_sync(code: ErrorCode) -> SyncGroupResponse:
 def joined(group: ConsumerGroup, member_id: str, *, leads: bool) -> JoinGroupResponse:
     """The answer to a member of the present generation; the leader's also lists all members."""
     members = tuple(member.joined_with(group.protocol) for member in group.members.values()) if leads else ()
+    return _joined(group, member_id, members)
+
+
+def _joined(group: ConsumerGroup, member_id: str, members: tuple[JoinGroupResponseMember, ...]) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=group.generation,
@@ -88,9 +105,37 @@ def complete(step: Step, group: ConsumerGroup) -> None:
     """Fix the next generation and tell the members that joined; or, when none is left, empty the consumer
     group."""
     step.stop_timer(TimerKind.JOIN, group)
-    for member in list(group.members.values()):
-        if member.join_ticket is None and not member.static:
-            drop(step, group, member)
+    silent = [member_id for member_id, member in group.members.items() if _is_silent(member)]
+    generation = group.generation
+    step.begin(lambda current: _completed(current, group, generation, silent))
+
+
+def _is_silent(member: Member) -> bool:
+    return member.join_ticket is None and not member.static
+
+
+def _completed(current: Current[Step], group: ConsumerGroup, generation: int, silent: Sequence[str]) -> Slices[None]:
+    """Drop the silent members, and go on with the others, unless all of these have gone on by themselves."""
+    for some in in_pieces(silent):
+        for member_id in some:
+            member = group.members.get(member_id)
+            if member is not None and _is_silent(member):
+                drop(current.step, group, member)
+        yield len(some)
+        if not is_at(group, generation, ConsumerGroupState.PREPARING_REBALANCE):
+            return
+    yield ITEMS_PER_STEP if len(silent) > ITEMS_PER_STEP else 0
+    if not is_at(group, generation, ConsumerGroupState.PREPARING_REBALANCE):
+        return
+    _begin_generation(current.step, group)
+
+
+def is_at(group: ConsumerGroup, generation: int, state: ConsumerGroupState) -> bool:
+    """Whether a group is still where a piece of long work has left it."""
+    return not group.gone and group.generation == generation and group.state is state
+
+
+def _begin_generation(step: Step, group: ConsumerGroup) -> None:
     if not group.members:
         step.write_group(group, group.emptied(step.now.wall_ms))
         return
@@ -98,15 +143,38 @@ def complete(step: Step, group: ConsumerGroup) -> None:
         _wait_for_joins(step, group)  # only static members, all silent: until one comes or their sessions end
         return
     group.begin_generation()
-    for member in group.members.values():
-        if member.join_ticket is not None:
-            leads = member.member_id == group.leader
-            step.answer(member.join_ticket, joined(group, member.member_id, leads=leads))
-            group.set_join_ticket(member, None)
-        member.new = False
-        step.restart_session(group, member.member_id)
-        group.pending_sync.add(member.member_id)
+    group.pending_sync.update(group.members)
     step.start_timer(TimerKind.SYNC, group, max(group.rebalance_timeout_ms, REBALANCE_WAIT_MS_MIN))
+    generation, member_ids = group.generation, list(group.members)
+    step.begin(lambda current: _joins_answered(current, group, generation, member_ids))
+
+
+def _joins_answered(
+    current: Current[Step], group: ConsumerGroup, generation: int, member_ids: Sequence[str]
+) -> Slices[None]:
+    """Tell all members of a generation that it has begun, its leader last, who hears of all others."""
+    listed: list[JoinGroupResponseMember] = []
+    for some in in_pieces(member_ids):
+        for member_id in some:
+            member = group.members[member_id]
+            listed.append(member.joined_with(group.protocol))
+            if member_id != group.leader:
+                _answer_join(current.step, group, member, ())
+        yield len(some)
+        if not is_at(group, generation, ConsumerGroupState.COMPLETING_REBALANCE):
+            return
+    assert group.leader is not None
+    _answer_join(current.step, group, group.members[group.leader], tuple(listed))
+
+
+def _answer_join(
+    step: Step, group: ConsumerGroup, member: Member, members: tuple[JoinGroupResponseMember, ...]
+) -> None:
+    if member.join_ticket is not None:
+        step.answer(member.join_ticket, _joined(group, member.member_id, members))
+        group.set_join_ticket(member, None)
+    member.new = False
+    step.restart_session(group, member.member_id)
 
 
 def drop(step: Step, group: ConsumerGroup, member: Member) -> None:
@@ -122,11 +190,49 @@ def drop(step: Step, group: ConsumerGroup, member: Member) -> None:
 
 
 def refuse_syncs(step: Step, group: ConsumerGroup, code: ErrorCode) -> None:
-    for member in group.members.values():
-        if member.sync_ticket is not None:
-            step.answer(member.sync_ticket, refused_sync(code))
-            member.sync_ticket = None
-            step.restart_session(group, member.member_id)
+    """Those that wait now."""
+    waiting = [
+        (member.member_id, member.sync_ticket) for member in group.members.values() if member.sync_ticket is not None
+    ]
+    step.begin(lambda current: _syncs_refused(current, group, waiting, code))
+
+
+def _syncs_refused(
+    current: Current[Step], group: ConsumerGroup, waiting: Sequence[tuple[str, Ticket]], code: ErrorCode
+) -> Slices[None]:
+    for some in in_pieces(waiting):
+        for member_id, ticket in some:
+            member = group.members.get(member_id)
+            if member is not None and member.sync_ticket == ticket:
+                current.step.answer(ticket, refused_sync(code))
+                member.sync_ticket = None
+                if not group.gone:
+                    current.step.restart_session(group, member_id)
+        yield len(some)
+
+
+def answer_syncs(step: Step, group: ConsumerGroup) -> None:
+    """The generation has its assignment: give each member its share, and charge for it."""
+    generation, member_ids = group.generation, list(group.members)
+    step.begin(lambda current: _syncs_answered(current, group, generation, member_ids))
+
+
+def _syncs_answered(
+    current: Current[Step], group: ConsumerGroup, generation: int, member_ids: Sequence[str]
+) -> Slices[None]:
+    """If the next rebalance begins before all have been answered, that answers the others."""
+    for some in in_pieces(member_ids):
+        stable = is_at(group, generation, ConsumerGroupState.STABLE)
+        for member_id in some:
+            member = group.members.get(member_id)
+            if member is None or group.gone:
+                continue
+            group.charge(member)
+            if stable and member.sync_ticket is not None:
+                current.step.answer(member.sync_ticket, synced(group, member))
+                member.sync_ticket = None
+                current.step.restart_session(group, member_id)
+        yield len(some)
 
 
 def join_time_over(step: Step, group: ConsumerGroup) -> None:

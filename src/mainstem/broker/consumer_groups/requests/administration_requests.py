@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from mainstem.broker.consumer_groups.modern.described import not_described
@@ -85,18 +86,21 @@ class AdministrationRequests:
         groups: list[ListedGroup] = []
         for partition in list(self._served.partitions.values()):
             try:
-                groups += await partition.submit(
+                found: list[ListedGroup] = await partition.submit(
                     lambda machine, ticket, now: machine.administration.list_groups(ticket, now)
                 )
             except CoordinatorRefusal as refusal:
                 if refusal.code is not ErrorCode.NOT_COORDINATOR:  # other nodes answer for those
                     return ListGroupsResponse(error_code=refusal.code, groups=())
-        chosen = [
-            group
-            for group in groups
-            if (not states or group.group_state.lower() in states) and (not types or group.group_type.lower() in types)
-        ]
-        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(chosen))
+                continue
+            groups += [
+                group
+                for group in found
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type.lower() in types)
+            ]
+            await asyncio.sleep(0)  # each partition may have thousands
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(groups))
 
     async def delete_groups(self, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
         results = await self._submission.answer_of_each(

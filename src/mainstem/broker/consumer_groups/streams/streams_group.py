@@ -165,7 +165,7 @@ class StreamsGroup(EpochGroup[StreamsMember, TaskSet]):
     def _current(self, value: StreamsGroupCurrentMemberAssignmentValue) -> CurrentTasks:
         return current_of_record(value)
 
-    def _target(self, value: StreamsGroupTargetAssignmentMemberValue) -> TaskSet:
+    def target_of(self, value: StreamsGroupTargetAssignmentMemberValue) -> TaskSet:
         return TaskSet(
             active=read_tasks(value.active_tasks),
             standby=read_tasks(value.standby_tasks),
