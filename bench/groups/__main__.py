@@ -2,6 +2,7 @@
 
     python -m bench.groups rebalances [--members 10 100 1000] [--rounds 1] [--protocol classic]
     python -m bench.groups many [--groups 100000]
+    python -m bench.groups turns [--members 1000 9990] [--groups 100000] [--kind consumer]
 
 `rebalances`: groups of the classic protocol and of the new one (KIP-848), from the cause until every member has its
 final assignment. Members are light ones of the bench's own (`players`), the same for both systems; the first row of ten
@@ -11,6 +12,8 @@ is clients' default, and the nodes' own defaults otherwise: those of the new pro
 
 `many`: memory per group with a committed offset of one partition, of ten, and of those with a member; one node killed
 and started again, and one of three killed: until any group gives its offset again, and until all do.
+
+`turns`: Mainstem's coordinator alone, in this process: its event loop's longest turn at each event of large groups.
 
 Mainstem runs on asyncio's own event loop, whose turns are timed. Prints tables; `--json FILE` writes every figure.
 """
@@ -31,6 +34,7 @@ from typing import Any, NamedTuple
 
 from bench.__main__ import CACHE, SYSTEMS
 from bench.groups.administration import coordinators
+from bench.groups.event_turns import KINDS, event_turns
 from bench.groups.librdkafka_group import librdkafka_rebalances
 from bench.groups.many_groups import Figure, held, longest_turn, one_node, three_nodes
 from bench.groups.rebalances import SESSION_TIMEOUT_MS, Meter, Rebalance, rebalances
@@ -193,10 +197,20 @@ def main() -> int:
     agree.add_argument("--protocol", action="append", choices=PROTOCOLS, help="only this one; repeatable")
     crowd = commands.add_parser("many", help="very many groups, and the death of their coordinator")
     crowd.add_argument("--groups", type=int, default=100_000)
+    turns = commands.add_parser("turns", help="the longest turn at each event of large groups")
+    turns.add_argument("--members", type=int, nargs="+", default=[1_000, 9_990])
+    turns.add_argument("--groups", type=int, default=100_000)
+    turns.add_argument("--kind", action="append", choices=KINDS, help="only this one; repeatable")
     for command in (agree, crowd):
         command.add_argument("--system", action="append", choices=SYSTEMS, help="only this one; repeatable")
+    for command in (agree, crowd, turns):
         command.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.command == "turns":
+        found = event_turns(options.kind or list(KINDS), options.members, options.groups)
+        if options.json is not None:
+            options.json.write_text(json.dumps([turn._asdict() for turn in found], indent=1))
+        return 0
     chosen = options.system or list(SYSTEMS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     content: Any

@@ -66,7 +66,8 @@ def longest_turn(node: Node) -> list[Figure]:
     if node.http is None:
         return []
     turns = turns_of(node.setup.directory / TURNS_SOCKET)
-    return [Figure(f"longest turn of the event loop ({turns.what[:60]})", turns.longest, "ms")]
+    what = f"{turns.collections:.0f} ms collections of garbage; {turns.what[:90]}"
+    return [Figure(f"longest turn of the event loop ({what})", turns.longest, "ms")]
 
 
 async def one_node(node: Node, start_again: Callable[[], Node], count: int) -> tuple[Node, list[Figure]]:
