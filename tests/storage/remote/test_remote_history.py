@@ -378,6 +378,30 @@ def test_the_beginning_of_a_queue_alone_in_its_file_comes_beside_the_index(
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize(("readers", "offset", "waits"), [(5, 0, 1), (4, 0, 2), (8, 0, 1), (8, 1, 2)])
+def test_most_queues_of_a_file_that_are_begun_together_come_beside_their_index(
+    tmp_path: Path, readers: int, offset: int, waits: int
+) -> None:
+    """Readers of half of its eight queues wait for the index first, and so do those who begin later in theirs."""
+
+    async def story(world: World) -> None:
+        queues = {QUEUE + number: history_of(20, queue_id=QUEUE + number) for number in range(8)}
+        file = await world.add("a.pack", [batch for queue in queues.values() for batch in queue])
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+        world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+        began = world.loop.time()
+        read = [*queues][-readers:]
+        found = await asyncio.gather(*(world.history.read(queue, 0, offset, 4 * CHUNK) for queue in read))
+        assert (waits - 0.5) * LATENCY_SECONDS < world.loop.time() - began < (waits + 0.5) * LATENCY_SECONDS
+        batches = [[*map(bytes, part.batches)] for part in found if part is not None]
+        assert batches == [datas(queues[queue][offset:]) for queue in read]
+        assert world.store.read_bytes < file.bytes + 3 * CHUNK, "nothing came twice"
+        if readers == 4:
+            assert world.store.read_bytes < 0.7 * file.bytes, "nor what nobody wants"
+
+    play(tmp_path, story)
+
+
 def test_all_that_a_read_wants_comes_in_the_time_of_one_request(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         batches = history_of(100)

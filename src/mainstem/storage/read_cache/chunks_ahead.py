@@ -94,7 +94,10 @@ class ChunksAhead:
         on_their_way = (self.under_way + count - 1) * self._chunk_bytes
         return self._held.ahead_bytes + on_their_way < self.room
 
-    def _has_far_room(self, count: int) -> bool:
+    def has_far_room(self, count: int) -> bool:
+        """The same for one more read of what is read ahead many chunks at once."""
+        if len(self._requests) >= AHEAD_LOADS_MAX:
+            return False
         on_their_way = (self.under_way + count - 1) * self._chunk_bytes
         return on_their_way < min(self._far_under_way, self._far_room - self._held.ahead_bytes)
 
@@ -141,7 +144,7 @@ class ChunksAhead:
             for some in [*self._loads.missing(source, numbers, together)]:
                 if len(some) < together and some.stop == numbers.stop < end:
                     return
-                if not self._has_far_room(len(some)) or not await self._load_beside(source, some, mine):
+                if not self.has_far_room(len(some)) or not await self._load_beside(source, some, mine):
                     return
             chunk_count -= len(numbers)
             if chunk_count <= 0:
@@ -149,18 +152,23 @@ class ChunksAhead:
             last = (source.name, end - 1)
 
     async def _load_beside(self, source: CachedFile, numbers: range, mine: set[asyncio.Task[bool]]) -> bool:
-        """Begin to load neighbouring chunks, once there is room for one more read. False: one failed, or all readers
-        together have as much on its way as they may."""
-        if len(self._requests) >= AHEAD_LOADS_MAX:
-            return False
-        self.chunks += len(numbers)
-        self.under_way += len(numbers)
-        mine.add(self._requests.start(self._loaded_ahead(source, numbers)))
+        """Begin to load neighbouring chunks, and return once there is room for one more read. False: one failed."""
+        mine.add(self._begun(source, numbers))
         if len(mine) >= self._together:
             done, _under_way = await asyncio.wait(mine, return_when=asyncio.FIRST_COMPLETED)
             mine -= done
             return all(task.result() for task in done)
         return True
+
+    def load_missing(self, source: CachedFile, numbers: range) -> list[asyncio.Task[bool]]:
+        """Begin to load those of neighbouring chunks that memory lacks: reads, each of which tells whether it did not
+        fail."""
+        return [self._begun(source, some) for some in [*self._loads.missing(source, numbers, len(numbers))]]
+
+    def _begun(self, source: CachedFile, numbers: range) -> asyncio.Task[bool]:
+        self.chunks += len(numbers)
+        self.under_way += len(numbers)
+        return self._requests.start(self._loaded_ahead(source, numbers))
 
     async def _loaded_ahead(self, source: CachedFile, numbers: range) -> bool:
         try:

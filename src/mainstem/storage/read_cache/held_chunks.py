@@ -9,6 +9,7 @@ as much as memory holds has come after it, for by then its reader has gone.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from mainstem.storage.read_cache.cached_chunk import CachedChunk
 from mainstem.storage.read_cache.extent import CachedFile, ChunkKey
@@ -38,6 +39,8 @@ class HeldChunks:
         self.ahead_bytes = 0
         """Bytes held that no reader has used yet."""
         self.evicted = 0
+        self.ahead_is_less: Callable[[], None] = lambda: None
+        """Called when a chunk that was read ahead was used, or has left."""
 
     def __contains__(self, key: ChunkKey) -> bool:
         """Whether there is a chunk, or some extents of it."""
@@ -72,10 +75,14 @@ class HeldChunks:
     def came_for(self, key: ChunkKey, chunk: CachedChunk) -> None:
         """The reader of a chunk has come, if it was read ahead."""
         if chunk.ahead:
-            chunk.ahead = False
-            self.ahead_bytes -= chunk.held_bytes
+            self._is_not_ahead(chunk)
             if self._unused.get(key) is chunk:
                 self._probation[key] = self._unused.pop(key)
+
+    def _is_not_ahead(self, chunk: CachedChunk) -> None:
+        chunk.ahead = False
+        self.ahead_bytes -= chunk.held_bytes
+        self.ahead_is_less()
 
     def is_whole(self, chunk: CachedChunk) -> bool:
         return chunk.end - chunk.start == self._chunk_bytes
@@ -141,8 +148,7 @@ class HeldChunks:
     def _remove(self, key: ChunkKey, segment: OrderedDict[ChunkKey, CachedChunk]) -> None:
         chunk = segment.pop(key)
         if chunk.ahead:
-            chunk.ahead = False
-            self.ahead_bytes -= chunk.held_bytes
+            self._is_not_ahead(chunk)
         self._bytes -= chunk.let_go()
         if segment is self._protected:
             self._protected_bytes -= chunk.held_bytes

@@ -39,6 +39,7 @@ from mainstem.storage.read_cache.cached_chunk import CachedChunk
 from mainstem.storage.read_cache.chunk_loads import ChunkLoads
 from mainstem.storage.read_cache.chunks_ahead import ChunksAhead
 from mainstem.storage.read_cache.extent import CachedFile, Extent, ReadTogether
+from mainstem.storage.read_cache.files_in_whole import FilesInWhole
 from mainstem.storage.read_cache.held_chunks import HeldChunks
 from mainstem.storage.read_cache.paced_reads import PacedReads
 from mainstem.storage.read_cache.readers_crowd import ReadersCrowd
@@ -117,6 +118,10 @@ class ReadCache:
             together=ahead_together,
             chunks_per_read=self._chunks_per_read,
         )
+        self._in_whole = FilesInWhole(
+            self._ahead, supervision, chunk_bytes=chunk_bytes, chunks_per_read=self._chunks_per_read
+        )
+        self._memory.ahead_is_less = self._in_whole.look_for_room
         self._brought = BroughtExtents(
             self._memory, self._loads, self._reads, bytes_max=bytes_max, chunk_bytes=chunk_bytes
         )
@@ -189,6 +194,17 @@ class ReadCache:
         chunk = self._memory.look_up((source.name, position // self.chunk_bytes), position, position + 1, protects=True)
         return None if chunk is None or chunk.is_new else chunk
 
+    async def arrives(self, extent: Extent) -> bool:
+        """Return once the chunk in which an extent begins is in memory, if it is on its way there; whether that took
+        waiting. Raises what the read of it does."""
+        number = extent.position // self.chunk_bytes
+        if (extent.source.name, number) not in self._loads:
+            return False
+        self._misses += 1
+        with self._crowd.reader_waiting():
+            await self._loads.load(extent.source, number)
+        return True
+
     def passed(self, source: CachedFile, chunk: CachedChunk, extents: int, position: int) -> None:
         """So many extents of a chunk, and of those behind it that came with it, were taken, the last of them at a
         position."""
@@ -244,6 +260,14 @@ class ReadCache:
         """As `ChunksAhead.go_on`."""
         if self.enabled:
             self._ahead.go_on(source, numbers)
+
+    def bring_whole(self, source: CachedFile, length: int) -> bool:
+        """As `FilesInWhole.begin`."""
+        return self.loads_stretches and self._in_whole.begin(source, length)
+
+    async def comes_in_whole(self, extent: Extent) -> bool:
+        """As `FilesInWhole.comes`."""
+        return await self._in_whole.comes(extent.source, extent.position)
 
     def _joined(self, chunks: list[CachedChunk], position: int, length: int) -> memoryview:
         data, start = chunks[0].came_with
@@ -375,6 +399,7 @@ class ReadCache:
 
     async def close(self) -> None:
         """Stop reading ahead and forget everything."""
+        await self._in_whole.close()
         await self._ahead.close()
         self._memory.clear()
         self._crowd.clear()

@@ -20,17 +20,18 @@ import numpy
 
 from mainstem.lru import Lru
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW
+from mainstem.storage.extents.extent_format import EXTENT_BYTES, EXTENT_ROW, FRAME_BYTES
 from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
-from mainstem.storage.queue_store.reading.known_beginnings import file_begun_with
+from mainstem.storage.queue_store.reading.known_beginnings import BeginningsTogether, first_file_with, is_begun_with
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
 from mainstem.storage.read_cache.cached_chunk import CachedChunk
 from mainstem.storage.read_cache.extent import Extent
+from mainstem.storage.store_files.store_file import StoreFile
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ class QueueHistory:
         self._read_ahead_chunks_max = read_ahead_chunks_max
         self._readers: Lru[tuple[int, int, int], _Reader] = Lru(READERS_MAX)
         """By queue, write group and next offset."""
+        self._beginnings = BeginningsTogether()
 
     async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
@@ -168,8 +170,7 @@ class QueueHistory:
         reader = self._readers.pop((queue_id, group, offset))
         is_read_ahead_of = False
         if reader is None:
-            is_read_ahead_of = self._go_ahead_beside_index(queue_id, spans, offset, bytes_max)
-            place = await self._search.find(queue_id, spans, offset)
+            is_read_ahead_of, place = await self._begin(queue_id, spans, offset, bytes_max)
         else:
             place = self._remembered(reader, queue_id, all_spans, offset)
             if place is None:
@@ -209,6 +210,22 @@ class QueueHistory:
         if builder.past is not None:
             self._keep_rest(builder.past, place, stored.next_offset)
         return stored
+
+    async def _begin(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> tuple[bool, ExtentPlace | None]:
+        """Whether a reader that was never here is read ahead of, and the place where it begins. It waits for an index,
+        and what it will read comes beside that, as far as it is known without."""
+        first = None
+        if self._ahead_at_once and bytes_max >= self._cache.chunk_bytes:
+            first = first_file_with(self._manifest, spans, queue_id, offset)
+        if first is None:
+            return False, await self._search.find(queue_id, spans, offset)
+        is_read_ahead_of = self._go_ahead_beside_index(queue_id, first.file, offset, bytes_max)
+        if offset:  # its place may be in a later file
+            return is_read_ahead_of, await self._search.find(queue_id, spans, offset)
+        with self._beginnings.begins(first.file, queue_id) as most:
+            if most and not is_read_ahead_of:
+                self._bring_whole(queue_id, first.file)
+            return is_read_ahead_of, await self._search.forward(queue_id, spans, first.at, offset)
 
     def _remembered(self, reader: _Reader, queue_id: int, spans: SpanList, offset: int) -> ExtentPlace | None:
         """The place where a reader goes on, if that is what a search would find. None: search for it."""
@@ -259,10 +276,14 @@ class QueueHistory:
                     if self._cache.loads_stretches and not is_brought:
                         if self._is_left_to_next(builder, extent):
                             return place._replace(row=row), indexes_at
-                        past = await self._stretch_past(extent, behind[row - place.row :], builder)
-                        if past is None and row == place.row:
-                            upto = 0 if is_read_ahead_of else _queue_end(place)
-                            waited = await self._load_stretch(extent, rows, builder.bytes_left, upto)
+                        if not self._is_on_its_way(extent, builder, place, row):
+                            waited = await self._cache.comes_in_whole(extent)
+                            past = await self._stretch_past(extent, behind[row - place.row :], builder)
+                            if past is None and row == place.row:
+                                upto = 0 if is_read_ahead_of else _queue_end(place)
+                                waited = await self._load_stretch(extent, rows, builder.bytes_left, upto) or waited
+                        if past is None:
+                            waited = await self._cache.arrives(extent) or waited
                     if waited:
                         builder.waited()
                     taken = self._take_held(builder, source, rows[row - place.row :], past)
@@ -302,6 +323,15 @@ class QueueHistory:
                 return place, indexes_at
             place = following
 
+    def _is_on_its_way(self, extent: Extent, builder: SliceBuilder, place: ExtentPlace, row: int) -> bool:
+        """Whether all that a read takes of a file from an extent on is in memory, or on its way there, or if it is not
+        the first of them that extent."""
+        length = extent.length
+        if row == place.row:
+            end = min(extent.position + builder.bytes_left + EXTENT_BYTES, _queue_end(place))
+            length = max(length, end - extent.position)
+        return builder.past is None and self._cache.has(extent._replace(length=length))
+
     async def _load_stretch(self, extent: Extent, rows: Rows, bytes_max: int, upto: int) -> bool:
         """Load what a read takes of a file, from an extent on; whether it waited. One that takes a chunk or more is
         likely to go on in what follows, `upto` a place in the file."""
@@ -310,8 +340,11 @@ class QueueHistory:
 
     def _is_left_to_next(self, builder: SliceBuilder, extent: Extent) -> bool:
         """Whether a read ends before an extent of which it has room for a part: where each read takes long to come, it
-        waits for none that it does not take whole."""
-        return not (builder.takes_whole(extent.length) or self._cache.has(extent))
+        waits for none that it does not take whole. Nor does one that takes a chunk or more take a part of what memory
+        has: to find the place within the extent, in this read and in the next, takes longer than the part is worth."""
+        if builder.takes_whole(extent.length):
+            return False
+        return builder.bytes_max >= self._cache.chunk_bytes or not self._cache.has(extent)
 
     async def _stretch_past(self, extent: Extent, rows: Rows, builder: SliceBuilder) -> CachedChunk | None:
         """A stretch of this reader alone that has an extent, the first of these rows, all there are of the queue in the
@@ -427,22 +460,26 @@ class QueueHistory:
         behind = -(-taken // cache.chunk_bytes) * cache.chunk_bytes
         return cache.read_ahead(self._upcoming(queue_id, spans, place, behind), self._ahead_at_once)
 
-    def _go_ahead_beside_index(self, queue_id: int, spans: Spans, offset: int, bytes_max: int) -> bool:
+    def _waits_for_index(self, queue_id: int, file: StoreFile) -> bool:
+        return self._stored.open_files.held_rows(self._search.known(file.name), queue_id) is None
+
+    def _bring_whole(self, queue_id: int, file: StoreFile) -> None:
+        """Have a file brought beside its index for the readers who begin with most of its queues, this one the last of
+        them."""
+        if self._waits_for_index(queue_id, file):
+            source = FileSource(self._stored.open_files, self._search.known(file.name))
+            self._cache.bring_whole(source, FRAME_BYTES + file.batch_bytes)
+
+    def _go_ahead_beside_index(self, queue_id: int, file: StoreFile, offset: int, bytes_max: int) -> bool:
         """As `_go_ahead_at_once`, of a reader that begins with the first batch of a file of its queue alone: what it
         asks for now, and what is behind that, is on its way as soon as the index, which it waits for first."""
         cache = self._cache
-        if not self._ahead_at_once or bytes_max < cache.chunk_bytes or cache.is_reading_ahead:
-            return False
-        file = file_begun_with(self._manifest, spans, queue_id, offset)
-        if file is None:
-            return False
-        known = self._search.known(file.name)
-        if self._stored.open_files.has_rows(known, queue_id):
+        if not is_begun_with(file, offset) or cache.is_reading_ahead or not self._waits_for_index(queue_id, file):
             return False
         taken = min(-(-(bytes_max + EXTENT_BYTES) // cache.chunk_bytes) * cache.chunk_bytes, file.batch_bytes)
 
         async def beginning() -> AsyncGenerator[Extent, None]:
-            source = FileSource(self._stored.open_files, known)
+            source = FileSource(self._stored.open_files, self._search.known(file.name))
             yield Extent(source, 0, taken, 0)
             if taken < file.batch_bytes:
                 yield Extent(source, taken, file.batch_bytes - taken, 0)
