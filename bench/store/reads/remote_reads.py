@@ -6,9 +6,11 @@ A process of its own serves objects as S3 does, out of memory, each answer so mu
 lie packed files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
 through the remote tier's history, a mebibyte at a time and with nothing in memory, every extent checked; and obstore
 alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64 requests on their way, of which the
-fastest counts. Both run on the event loop that a node has, with garbage collected as there, and nobody looks at what
-obstore brings; the way that is fastest as a rule is measured once more with the CRC32C of all of it computed, which is
-the least that a reader does.
+fastest counts. Both run in a process that is set up as a node's is: its event loop, its collection of garbage, how long
+its threads keep the interpreter and a processor, and how many arenas its allocator has. The client of the store, and
+what reads by way of it, are made before the time is taken, as a node makes them at its start; connections are not.
+Nobody looks at what obstore brings; the way that is fastest as a rule is measured once more with the CRC32C of all of
+it computed, which is the least that a reader does.
 
 On one machine the store sends as fast as memory copies, and takes a good part of the same processors for it. With
 `--link-megabytes-per-second` it sends no faster than a network card, over all connections together: 10 Gbit/s are 1250.
@@ -53,7 +55,9 @@ from bench.scale import rows
 from bench.store.reads.store_reads import STARTED_MS, Clock
 from bench.systems.mainstem import Mainstem
 from mainstem.kernel import crc32c
+from mainstem.node.node import SWITCH_INTERVAL_SECONDS
 from mainstem.process.event_loop import new_event_loop
+from mainstem.process.free_memory import use_few_arenas
 from mainstem.process.heap import Heap
 from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
@@ -68,6 +72,7 @@ from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, path_of
+from mainstem.time_slices import SHORT_SECONDS, set_slice
 
 MEBIBYTE = 1 << 20
 GROUP = 0
@@ -109,6 +114,20 @@ class Figures(NamedTuple):
     tier_cpu_s: float
     obstore_cpu_s: float
     checking_cpu_s: float
+
+
+class Took(NamedTuple):
+    """The bytes and the time of one way in one round."""
+
+    bytes: int
+    seconds: float
+    cpu_s: float
+
+    def speed(self, least: int) -> tuple[float, float]:
+        """MB/s and seconds of processor time. Raises BenchError unless at least so many bytes came."""
+        if self.bytes < least:
+            raise BenchError(f"{self.bytes} of {least} bytes came")
+        return self.bytes / self.seconds / 1e6, self.cpu_s
 
 
 # --- the store ----------------------------------------------------------------------------------------------
@@ -268,13 +287,17 @@ class Bench:
     async def close(self) -> None:
         await self._tier.close()
 
-    async def tier(self) -> int:
-        """Bytes that all readers together got."""
+    async def tier(self) -> Took:
+        """All readers together."""
         store = open_object_store("s3://bucket", self._config)
         disk = DiskFiles(self._directory / "disk2")
         history = await RemoteHistory.open(self._tier, store, ReadCacheConfig(), Clock(), disk)
-        try:
+
+        async def read() -> int:
             return sum(await asyncio.gather(*(self._read(history, TOPIC + queue) for queue in range(self._readers))))
+
+        try:
+            return await timed(read)
         finally:
             self.read_bytes = store.metered.read_bytes
             await history.close()
@@ -286,18 +309,17 @@ class Bench:
             offset, size = found.next_offset, size + sum(map(len, found.batches))
         return size
 
-    async def obstore(self, request_bytes: int, in_flight: int, checks: bool = False) -> int:
-        """Bytes of the same files, as obstore alone brings them. `checks`: their checksums are computed."""
+    async def obstore(self, request_bytes: int, in_flight: int, checks: bool = False) -> Took:
+        """The same files, as obstore alone brings them. `checks`: their checksums are computed."""
         store = S3Store("bucket", config={**OPTIONS, "endpoint": self._endpoint}, client_options={"allow_http": True})
         ranges = [
             (object_of(GROUP, path_of(file.name)), start, min(request_bytes, file.bytes - start))
             for file in self._files
             for start in range(0, file.bytes, request_bytes)
         ]
-        size = 0
 
-        async def take() -> None:
-            nonlocal size
+        async def take() -> int:
+            size = 0
             while ranges:
                 name, start, length = ranges.pop(0)
                 content = await obstore.get_range_async(store, name, start=start, length=length)
@@ -305,19 +327,18 @@ class Bench:
                 size += len(view)
                 for begin in range(0, len(view) if checks else 0, CHECKED_BYTES):
                     crc32c(view[begin : begin + CHECKED_BYTES])
+            return size
 
-        await asyncio.gather(*(take() for _ in range(in_flight)))
-        return size
+        async def read() -> int:
+            return sum(await asyncio.gather(*(take() for _ in range(in_flight))))
+
+        return await timed(read)
 
 
-async def timed(work: Callable[[], Awaitable[int]], least: int) -> tuple[float, float]:
-    """MB/s and seconds of processor time. Raises BenchError unless at least so many bytes came."""
+async def timed(work: Callable[[], Awaitable[int]]) -> Took:
     began, cpu = time.perf_counter(), time.process_time()
     size = await work()
-    seconds, spent = time.perf_counter() - began, time.process_time() - cpu
-    if size < least:
-        raise BenchError(f"{size} of {least} bytes came")
-    return size / seconds / 1e6, spent
+    return Took(size, time.perf_counter() - began, time.process_time() - cpu)
 
 
 async def measured(directory: Path, endpoint: str, files: list[StoreFile], readers: int, rounds: int) -> dict[str, Any]:
@@ -329,14 +350,14 @@ async def measured(directory: Path, endpoint: str, files: list[StoreFile], reade
     alone: dict[tuple[int, int], list[tuple[float, float]]] = {way: [] for way in WAYS}
     try:
         await bench.obstore(*WAYS[-1])  # what is served is in memory
-        turns: list[tuple[list[tuple[float, float]], Callable[[], Awaitable[int]]]] = [
+        turns: list[tuple[list[tuple[float, float]], Callable[[], Awaitable[Took]]]] = [
             (tier, bench.tier),
             (checking, partial(bench.obstore, *CHECKED_WAY, checks=True)),
             *((alone[way], partial(bench.obstore, *way)) for way in WAYS),
         ]
         for _ in range(rounds):
             for found, work in turns:
-                found.append(await timed(work, least))
+                found.append((await work()).speed(least))
             turns.append(turns.pop(0))
     finally:
         await bench.close()
@@ -361,6 +382,14 @@ async def measured(directory: Path, endpoint: str, files: list[StoreFile], reade
         "obstore_cpu_s": statistics.median(cpu for _speed, cpu in alone[fastest]),
         "checking_cpu_s": statistics.median(cpu for _speed, cpu in checking),
     }
+
+
+def as_a_node_is() -> None:
+    """Set this process up as `mainstem serve` and the node do theirs, but for the collector of garbage, and after the
+    store has started, which would inherit some of it."""
+    use_few_arenas()
+    set_slice(SHORT_SECONDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
 
 
 @contextmanager
@@ -405,6 +434,7 @@ def run(
             assert server.stdout is not None
             with closing(server.stdout):
                 port = int(server.stdout.readline())
+            as_a_node_is()
             with (
                 set_apart(server.pid) if apart else nullcontext(),
                 asyncio.Runner(loop_factory=new_event_loop) as runner,
