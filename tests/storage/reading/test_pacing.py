@@ -14,7 +14,9 @@ from tests.fakes.simulated_loop import SimulatedLoop
 from mainstem.storage.reading.pacing import (
     CALM_EVERY_SECONDS,
     IDLE_SECONDS,
+    KEPT_SECONDS,
     MOST_BYTES_PER_SECOND,
+    SLOWEST,
     START_BYTES_PER_SECOND,
     STEP_SECONDS,
     UPKEEP_SHARE_MIN,
@@ -28,6 +30,8 @@ LEAST = 4 * MEBIBYTE
 DISK_BYTES_PER_SECOND = 2 << 30
 QUIET_SECONDS = 0.001
 TURNS_PER_SECOND = 200
+MANY_PER_SECOND = 2 * 16 * 10 * (SLOWEST + 1)
+"""Turns of which twice as many as a window's slowest are a sixteenth of a window's."""
 
 
 def simulated(story: Callable[[SimulatedLoop, Pacing], Awaitable[None]], slowdown_max: float = 1.2) -> None:
@@ -37,6 +41,11 @@ def simulated(story: Callable[[SimulatedLoop, Pacing], Awaitable[None]], slowdow
         loop.run_until_complete(story(loop, pacing))
     finally:
         loop.close()
+
+
+def pacing_works(pacing: Pacing) -> bool:
+    """Whether work is not held in this window."""
+    return not pacing.calm
 
 
 async def publish(pacing: Pacing, seconds: float, latency: Callable[[], float]) -> None:
@@ -180,6 +189,45 @@ def test_what_is_undisturbed_follows_a_load_that_grows() -> None:
         rate = pacing.bytes_per_second
         await beside(pacing, 5, lambda: 5 * QUIET_SECONDS)
         assert pacing.bytes_per_second >= rate
+
+    simulated(story)
+
+
+def test_a_rate_that_was_found_outlives_a_pause() -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        await beside(pacing, 10, slow_beside(pacing))
+        found = pacing.bytes_per_second
+        assert found < START_BYTES_PER_SECOND / 2
+        for pause in (2 * IDLE_SECONDS, KEPT_SECONDS / 2):
+            await asyncio.sleep(pause)
+            assert pacing.idle
+            await publish(pacing, 0.5, lambda: QUIET_SECONDS)
+            assert not pacing.idle
+            assert pacing.bytes_per_second == found
+        await asyncio.sleep(KEPT_SECONDS)
+        await publish(pacing, 0.5, lambda: QUIET_SECONDS)
+        assert pacing.bytes_per_second == START_BYTES_PER_SECOND
+
+    simulated(story)
+
+
+def test_a_few_slow_commits_of_many_count_where_work_makes_them() -> None:
+    """A sixteenth of them: no ninth in ten is slow."""
+
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        number = [0]
+
+        def latency() -> float:
+            number[0] += 1
+            return (2 if pacing_works(pacing) and number[0] % 16 == 0 else 1) * QUIET_SECONDS
+
+        worker = asyncio.ensure_future(work(pacing))
+        for _ in range(20 * MANY_PER_SECOND):
+            await asyncio.sleep(1 / MANY_PER_SECOND)
+            pacing.committed(latency())
+        assert pacing.bytes_per_second < START_BYTES_PER_SECOND / 2
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
 
     simulated(story)
 

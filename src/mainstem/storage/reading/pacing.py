@@ -9,13 +9,13 @@ times, in windows of `WINDOW_SECONDS`, the pacing derives the pace:
          (from anywhere)
 
 The pacing compares the newest windows with background work to those without in two ways. It compares the medians of
-their 90th percentiles: more than `slowdown_max` times the undisturbed one is too slow. (A median, since other work on
-the machine also makes single windows slow, which is not the reader's doing.) And it compares how many of them had a
-stall, a commit more than `STALL` times slower than the undisturbed 90th percentile: delays that raise a 99th percentile
-are too rare to show in any window's 90th. When commits are too slow, or a window has a stall and stalls are more
-frequent beside background work than without, the rate falls by `SLOWER`. Otherwise it rises, by `FASTER` until it was
-too high for the first time, by `BOLDER` from then on, so that it is too high only now and then. While no producer
-publishes, background work is not held at all.
+their high percentiles, the 90th to the 99th by how many turns a window has: more than `slowdown_max` times the
+undisturbed one is too slow. (A median, since other work on the machine also makes single windows slow, which is not the
+reader's doing.) And it compares how many of them had a stall, a commit more than `STALL` times slower than the
+undisturbed percentile: such delays are too rare to show in it. When commits are too slow, or a window has a stall and
+stalls are more frequent beside background work than without, the rate falls by `SLOWER`. Otherwise it rises, by
+`FASTER` until it was too high for the first time, by `BOLDER` from then on, so that it is too high only now and then.
+While no producer publishes, background work is not held at all; the rate is kept for `KEPT_SECONDS`.
 
 Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
 ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
@@ -46,7 +46,11 @@ SAMPLES_MIN = 10
 """…and judged by the turns it has then. Fewer than ten have no 90th percentile."""
 
 QUANTILE = 0.9
-"""The median does not show the delays that hurt publishers first; the 99th percentile of a window is one outlier."""
+"""The median does not show the delays that hurt publishers first…"""
+
+SLOWEST = 5
+"""…and of a window with many turns neither does that: it is judged by the one that so many were slower than. With fewer
+than that it would be an outlier."""
 
 IDLE_SECONDS = 0.25
 """Without a turn for this long no producer publishes: twenty turns a second, at random, pause as long once in 150
@@ -76,6 +80,10 @@ most of these are fine but for one commit."""
 
 START_BYTES_PER_SECOND = 64 << 20
 """The rate when publishing starts: less than two cores had to spare at half load, as measured."""
+
+KEPT_SECONDS = 60.0
+"""For so long the rate that was found outlives a pause in publishing. Producers that pause for a second would else have
+the rate at the start each time, and three times that in the next second."""
 
 UPKEEP_SHARE_MIN = 0.25
 """Of the rate of the others, in the lane of upkeep. A split may wait for a task of upkeep: with 8 MiB a second, one of
@@ -132,6 +140,8 @@ class Pacing:
         """True until the rate was too high for the first time."""
         self._newest = -IDLE_SECONDS
         """When the last turn was reported."""
+        self._loaded_at = -KEPT_SECONDS
+        """When the newest window with load ended."""
         self._began = 0.0
         self._samples: list[float] = []
         self._loaded = False
@@ -179,9 +189,10 @@ class Pacing:
     def _begin_load(self, now: float) -> None:
         for kept in (self._undisturbed, self._disturbed, self._stalls_undisturbed, self._stalls_disturbed):
             kept.clear()
-        self._bold = True
-        self.upkeep_share = 1.0
-        self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
+        if now - self._loaded_at >= KEPT_SECONDS:
+            self._bold = True
+            self.upkeep_share = 1.0
+            self.bytes_per_second = max(float(START_BYTES_PER_SECOND), self._least)
         self._began, self._samples = now, []
         self._loaded = self.calm = self._worked_before = True
         self._worked = False
@@ -191,8 +202,10 @@ class Pacing:
         if len(self._samples) < TURNS_MIN:
             self._began, self._samples, self._loaded = now, [], False
             return
+        self._loaded_at = now
         self._samples.sort()
-        value, worst = self._samples[int(len(self._samples) * QUANTILE)], self._samples[-1]
+        count = len(self._samples)
+        value, worst = self._samples[max(int(count * QUANTILE), count - 1 - SLOWEST)], self._samples[-1]
         stalled = worst > STALL * (self.undisturbed_seconds or value)
         if not self._worked:
             if not self._worked_before:
