@@ -70,6 +70,15 @@ TAKEN_AHEAD_PART = 0.5
 in thirty milliseconds at the most, and a sync of the disk rarely takes longer."""
 
 
+WAITS_FROM_PART = 0.25
+"""Who can wait for memory does so once the open segment is so full and no other is at hand: before the next is taken
+ahead, which would be a fresh file."""
+
+WAITS_SECONDS_MAX = 0.3
+"""…for no longer than this for each segment: where memory is slow to come, 64 MiB of it take half as long. A thread that
+lets all others go first may get there never."""
+
+
 class Journal:
     """Writes blocks to the segments of disk 1, reads, indexes and recycles these. Make one with `open`, call `recover`
     once, then the rest. `Journal` is a `ports.Statistics`."""
@@ -115,6 +124,8 @@ class Journal:
         self._recovered = False
         self._writing = False
         self._failure: str | None = None
+        self._lacked_since: float | None = None
+        """Since when `lacks_memory` has found so; None: it has not."""
         self._measures = Measures()
         self._sync_failed = sync_failed
         self.dead = dead
@@ -302,6 +313,20 @@ class Journal:
             self.end = segment.end
             if sync:
                 self.durable_end = self.end
+
+    def lacks_memory(self) -> bool:
+        """Whether a writer that can wait had better do so until the next segment's file is filled: what is written to one
+        that is not has to wait for memory, and everybody else with it."""
+        segment = self._open
+        if len(self._next) or not self._pool.lacks_files or segment is None:
+            self._lacked_since = None
+            return False
+        if segment.offset < segment.size * WAITS_FROM_PART:
+            return False
+        now = self._clock.monotonic()
+        if self._lacked_since is None:
+            self._lacked_since = now
+        return now - self._lacked_since < WAITS_SECONDS_MAX
 
     # --- sealing ------------------------------------------------------------------------------------------
 

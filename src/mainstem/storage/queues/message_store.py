@@ -246,6 +246,8 @@ class LocalMessageStore:
     def has_room(self, part: float = 1.0) -> bool:
         if self.hand_overs.under_way and not self.hand_overs.has_room(part):
             return False
+        if part < 1.0 and self._write_loop.lacks_memory():
+            return False
         return self._write_loop.backlog_bytes <= part * self._backlog_bytes_max or self._refusal() is not None
 
     def tell_of_room(self, told: Callable[[], object]) -> None:

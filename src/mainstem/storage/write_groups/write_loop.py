@@ -118,6 +118,10 @@ class WriteLoop:
             pending += log.pending_bytes
         return pending
 
+    def lacks_memory(self) -> bool:
+        """Whether a writer that can wait had better do so (`Journal.lacks_memory`)."""
+        return self._journal.lacks_memory()
+
     def recovered(self, end: int) -> None:
         """A start has put the journal's blocks up to position `end` behind their logs; call it before `run`."""
         assert self.end == 0, "a start recovers once, before anything is written"

@@ -58,6 +58,8 @@ class SegmentPool:
         self._wake = asyncio.Event()
         self._filling: asyncio.Task[None] | None = None
         self._supervision = supervision
+        self._fills = False
+        """Whether files are being filled in memory."""
         self.recycled = 0
         self.filled = 0
         self.taken = 0
@@ -147,6 +149,11 @@ class SegmentPool:
         while len(self._free) > self._config.pool_segments:
             await self._discard(_path(self._free.pop(0), FREE))
 
+    @property
+    def lacks_files(self) -> bool:
+        """Whether none is ready, and one will be soon."""
+        return self._fills and not self._free
+
     def ready(self) -> int:
         """How many files can be taken at once."""
         return len(self._free)
@@ -166,6 +173,7 @@ class SegmentPool:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self._fills = self._config.durability is Durability.ASYNC
             while len(self._free) < self._config.pool_segments:
                 number = self._number()
                 try:
@@ -174,6 +182,7 @@ class SegmentPool:
                     log.warning("journal pool: no file filled in advance: %s", error)
                     await self._discard(_path(number, NEW))
                     break
+            self._fills = False
 
     async def _fill_one(self, number: int) -> None:
         path = _path(number, NEW)
