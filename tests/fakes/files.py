@@ -169,6 +169,9 @@ class SimulatedFiles:
         self.capacity_bytes = capacity_bytes
         """Sum of file sizes, those included that were removed and are open, beyond which writing and extending answer
         ENOSPC; may be changed at any time."""
+        self.memory_comes = asyncio.Event()
+        """Cleared by a test: what is filled in memory waits until it is set."""
+        self.memory_comes.set()
         self.takes_what_fits = False
         """A write that is refused so is made as far as there is room."""
         self.changes = 0
@@ -425,6 +428,7 @@ class SimulatedFile:
             await asyncio.sleep(len(chunk) / bytes_per_second)
 
     async def fill_in_memory(self, position: int, length: int) -> None:
+        await self._files.memory_comes.wait()
         await self.write(position, [bytes(length)])
 
     async def size(self, *, truncate_to: int | None = None) -> int:

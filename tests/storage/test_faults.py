@@ -338,6 +338,27 @@ def test_a_backlog_leaves_no_room_until_it_is_written_and_refuses_nothing(tmp_pa
     simulated(tmp_path, story, prepare)
 
 
+def test_while_memory_is_short_there_is_room_for_those_alone_who_bring_little(tmp_path: Path) -> None:
+    def prepare(node: SmallNode) -> None:
+        node.journal_config = msgspec.structs.replace(
+            node.journal_config, segment_bytes=1 << 18, pool_segments=1, durability=Durability.ASYNC
+        )
+
+    async def story(node: SmallNode) -> None:
+        messages = node.storage.messages
+        node.disk1.memory_comes.clear()
+        while messages.has_room(0.5):
+            assert outcomes(await node.append(new_batch(QUEUE, 3000))) == {Outcome.OK}
+        assert node.storage.write_loop.backlog_bytes == 0
+        assert messages.has_room()
+        assert outcomes(await node.append(new_batch(QUEUE, 3000))) == {Outcome.OK}
+        node.disk1.memory_comes.set()
+        await asyncio.sleep(0.01)
+        assert messages.has_room(0.5)
+
+    simulated(tmp_path, story, prepare)
+
+
 def test_who_waits_for_room_is_told_when_batches_would_be_refused(tmp_path: Path) -> None:
     def prepare(node: SmallNode) -> None:
         node.config = msgspec.structs.replace(node.config, write_backlog_bytes_max=1000)

@@ -43,7 +43,7 @@ from mainstem.storage.journal.encoding.format import (
     sequence_of,
 )
 from mainstem.storage.journal.encoding.framing import SMALL_WRITE_BYTES, joined, last_bytes
-from mainstem.storage.journal.journal import Journal
+from mainstem.storage.journal.journal import WAITS_FROM_PART, WAITS_SECONDS_MAX, Journal
 from mainstem.storage.journal.segments.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
 
 ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
@@ -564,6 +564,56 @@ async def test_the_pool_is_filled_on_the_disk_where_each_write_is_synced() -> No
     await pool_is_ready(journal, 2)
     assert not files.unsynced_bytes()
     await journal.close()
+
+
+async def test_who_can_wait_is_told_to_while_the_next_file_is_filled_and_for_so_long_at_the_most() -> None:
+    files, clock = SimulatedFiles(), FakeClock()
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    journal = (await started(files, config, clock)).journal
+    await until(lambda: values(journal)["mainstem_journal_pool_segments"] == 1)
+    assert not journal.lacks_memory(), "nothing was written yet"
+    files.memory_comes.clear()
+    await journal.write([data_block(1)])
+    await until(lambda: any(path.endswith(".new") for path in files.paths()))
+    assert not journal.lacks_memory(), "this segment lasts for a while"
+    index = 2
+    while not journal.lacks_memory():
+        await journal.write([data_block(index)])
+        index += 1
+    assert 0 <= offset_of(journal.end) - WAITS_FROM_PART * 64 * PAGE_BYTES < PAGE_BYTES
+    clock.advance(WAITS_SECONDS_MAX)
+    assert not journal.lacks_memory(), "it does not come"
+    files.memory_comes.set()
+    await until(lambda: values(journal)["mainstem_journal_pool_segments"] == 1)
+    assert not journal.lacks_memory()
+    files.memory_comes.clear()
+    while len(journal.segments()) < 2:
+        assert not journal.lacks_memory(), "the next file is there, in the pool or ahead"
+        await journal.write([data_block(index)])
+        index += 1
+    while not journal.lacks_memory():
+        await journal.write([data_block(index)])
+        index += 1
+    clock.advance(WAITS_SECONDS_MAX / 2)
+    assert journal.lacks_memory(), "of another file, for as long again"
+    await journal.write([data_block(index + number, sizes=(5000,)) for number in range(20)])
+    await next_is_taken(journal)
+    assert not journal.lacks_memory(), "a fresh file was taken"
+    files.memory_comes.set()
+    await journal.close()
+
+
+async def test_nobody_waits_for_files_that_no_room_is_for_or_that_are_synced() -> None:
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    for durability in (Durability.ASYNC, Durability.SYNC):
+        files = SimulatedFiles(capacity_bytes=64 * PAGE_BYTES if durability is Durability.ASYNC else None)
+        journal = (await started(files, msgspec.structs.replace(config, durability=durability))).journal
+        if durability is Durability.SYNC:
+            files.fail("write", path=".new")
+        for index in range(1, 30):
+            await journal.write([data_block(index)])
+            assert not journal.lacks_memory()
+        await journal.close()
 
 
 async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None:

@@ -75,8 +75,8 @@ WAITS_FROM_PART = 0.25
 ahead, which would be a fresh file."""
 
 WAITS_SECONDS_MAX = 0.3
-"""…for no longer than this for each segment: where memory is slow to come, 64 MiB of it take half as long. A thread that
-lets all others go first may get there never."""
+"""…for no longer than this for each segment: where memory is slow to come, 64 MiB of it take half as long. On a busy
+machine a thread that lets all others go first may never get there."""
 
 
 class Journal:
@@ -315,10 +315,10 @@ class Journal:
                 self.durable_end = self.end
 
     def lacks_memory(self) -> bool:
-        """Whether a writer that can wait had better do so until the next segment's file is filled: what is written to one
-        that is not has to wait for memory, and everybody else with it."""
+        """Whether a writer that can wait had better do so until the next segment's file is filled: a write to one that
+        is not has to wait for memory, and everybody else with it."""
         segment = self._open
-        if len(self._next) or not self._pool.lacks_files or segment is None:
+        if self._next.at_hand or not self._pool.lacks_files or segment is None:
             self._lacked_since = None
             return False
         if segment.offset < segment.size * WAITS_FROM_PART:

@@ -43,6 +43,11 @@ class NextSegments:
         """How many files are taken that no block was written to."""
         return len(self._taken)
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether one is taken, or about to be."""
+        return bool(self._taken) or self._taking.locked()
+
     def start(self) -> None:
         """Take ahead from now on; `close` ends it."""
         self._task = self._supervision.start(self._take_ahead, "journal segments ahead")
