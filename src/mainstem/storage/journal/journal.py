@@ -71,8 +71,8 @@ in thirty milliseconds at the most, and a sync of the disk rarely takes longer."
 
 
 WAITS_FROM_PART = 0.25
-"""Who can wait for memory does so once the open segment is so full and no other is at hand: before the next is taken
-ahead, which would be a fresh file."""
+"""A flood waits for memory once the open segment is so full and no other is at hand: before the next is taken ahead,
+which would be a fresh file."""
 
 WAITS_SECONDS_MAX = 0.3
 """…for no longer than this for each segment: where memory is slow to come, 64 MiB of it take half as long. On a busy
