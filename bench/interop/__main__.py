@@ -110,8 +110,10 @@ def _words(node: Node) -> Mapping[str, str]:
     topic, group = tools.names()
     admin = AdminClient({"bootstrap.servers": node.address})  # it must live until the answer is there
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS_MAX)
+    plan = node.setup.directory / f"plan-of-{topic}.json"
+    plan.write_text(tools.plan(topic))
     return {
-        "ADDRESS": node.address, "TOPIC": topic, "GROUP": group, "GUARDED": node.guarded,
+        "ADDRESS": node.address, "TOPIC": topic, "PLAN": str(plan), "GROUP": group, "GUARDED": node.guarded,
         "SETTINGS": str(guard.java_properties(node.guarded)),
         "ALICE": str(guard.java_properties_of(tools.ALICE, tools.ALICE_PASSWORD, node.guarded)),
     }  # fmt: skip

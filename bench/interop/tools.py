@@ -42,6 +42,8 @@ _SHARE_GROUP = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 _AT = ["--bootstrap-server", "ADDRESS"]
 _TOPIC = ["--topic", "TOPIC"]
 
+_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+_STREAMS_GROUP = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 _ACLS = "org.apache.kafka.tools.AclCommand"
 _TOPICS = "org.apache.kafka.tools.TopicCommand"
 _CONFIGS = "kafka.admin.ConfigCommand"
@@ -78,12 +80,37 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call(["kafka.admin.ConfigCommand", *_AT, "--alter", *_TOPIC, "--add-config", "retention.ms=7200000"]),
         Call(["kafka.admin.ConfigCommand", *_AT, "--describe", *_TOPIC], says="retention.ms=7200000"),
     ],
+    "kafka-configs of brokers, loggers and groups": [
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-default", "--alter", "--add-config",
+              "num.io.threads=9"], says="Completed"),
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-default", "--alter", "--delete-config",
+              "num.io.threads"], says="Completed"),
+        Call([_CONFIGS, *_AT, "--entity-type", "broker-loggers", "--entity-name", "1", "--alter", "--add-config",
+              "root=ERROR"], says="Completed"),
+        Call([_CONFIGS, *_AT, "--entity-type", "groups", "--entity-name", "GROUP", "--alter", "--add-config",
+              "consumer.session.timeout.ms=50000"], says="Completed"),
+        Call([_CONFIGS, *_AT, "--entity-type", "groups", "--entity-name", "GROUP", "--describe"],
+             says="consumer.session.timeout.ms=50000"),
+    ],
     "kafka-get-offsets": [Call(["org.apache.kafka.tools.GetOffsetShell", *_AT, *_TOPIC], says="TOPIC:0:3")],
+    "kafka-client-metrics": [
+        Call([_METRICS, *_AT, "--alter", "--name", "GROUP", "--metrics", "org.apache.kafka.producer.", "--interval",
+              "1000", "--match", "client_id=nobody.*"], says="Altered"),
+        Call([_METRICS, *_AT, "--describe", "--name", "GROUP"], says="interval.ms=1000"),
+        Call([_METRICS, *_AT, "--delete", "--name", "GROUP"], says="Deleted"),
+        Call([_METRICS, *_AT, "--list"], lacks="GROUP"),
+    ],
     "kafka-log-dirs": [Call(["org.apache.kafka.tools.LogDirsCommand", *_AT, "--describe"], says="TOPIC")],
     "kafka-broker-api-versions": [Call(["org.apache.kafka.tools.BrokerApiVersionsCommand", *_AT], says="Produce(0)")],
     "kafka-producer-perf-test": [
         Call(["org.apache.kafka.tools.ProducerPerformance", *_TOPIC, "--num-records", "1000", "--record-size", "100",
               "--throughput", "-1", "--producer-props", "bootstrap.servers=ADDRESS"], says="1000 records sent"),
+    ],
+    "kafka-producer-perf-test, transactions; get-offsets": [
+        Call(["org.apache.kafka.tools.ProducerPerformance", *_TOPIC, "--num-records", "100", "--record-size", "100",
+              "--throughput", "-1", "--transactional-id", "GROUP-perf", "--transaction-duration-ms", "50",
+              "--bootstrap-server", "ADDRESS"], says="100 records sent"),
+        Call(["org.apache.kafka.tools.GetOffsetShell", *_AT, *_TOPIC, "--time", "max-timestamp"], says="TOPIC:0:"),
     ],
     "kafka-verifiable-producer": [
         Call(["org.apache.kafka.tools.VerifiableProducer", *_AT, *_TOPIC, "--max-messages", "50"], says="\"sent\":50"),
@@ -107,9 +134,15 @@ KAFKA: Mapping[str, Sequence[Call]] = {
     "kafka-transactions, hanging": [
         Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "find-hanging", *_TOPIC, "--partition", "0"]),
     ],
+    "kafka-streams-groups": [
+        Call([_STREAMS_GROUP, *_AT, "--list"]),
+        Call([_STREAMS_GROUP, *_AT, "--describe", "--group", "GROUP-none"], says="not found", refused=True),
+    ],
     "kafka-groups": [Call(["org.apache.kafka.tools.GroupsCommand", *_AT, "--list"])],
     "kafka-features": [
         Call(["org.apache.kafka.tools.FeatureCommand", *_AT, "describe"], says="transaction.version"),
+        Call(["org.apache.kafka.tools.FeatureCommand", *_AT, "upgrade", "--release-version", "4.3"],
+             says="metadata.version was upgraded to 30"),
     ],
     "kafka-leader-election": [
         Call(["org.apache.kafka.tools.LeaderElectionCommand", *_AT, "--election-type", "preferred",
@@ -118,6 +151,10 @@ KAFKA: Mapping[str, Sequence[Call]] = {
     "kafka-reassign-partitions": [
         Call(["org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *_AT, "--list"],
              says="No partition reassignments"),
+        Call(["org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *_AT, "--reassignment-json-file", "PLAN",
+              "--execute"], says="Successfully started"),
+        Call(["org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *_AT, "--reassignment-json-file", "PLAN",
+              "--verify"], says="is completed"),
     ],
     "kafka-acls": _acls(_AT),
     "kafka-metadata-quorum": [
@@ -166,6 +203,11 @@ GUARDED: Mapping[str, Sequence[Call]] = {
     ],
 }  # fmt: skip
 """Over a listener with TLS and SCRAM, of a node with an authorizer. `SETTINGS` are those of the first user."""
+
+
+def plan(topic: str) -> str:
+    """The plan that kafka-reassign-partitions reads: the one partition of the topic, on the node that there is."""
+    return f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0,"replicas":[1]}}]}}'
 
 
 SETS = ("kcat", "Kafka's tools", "Kafka's tools, secured")
