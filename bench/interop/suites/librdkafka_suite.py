@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bench.errors import BenchError
 from bench.interop import languages
 from bench.interop.languages import Words
-from bench.interop.suites.suite import OPEN_AUTHORIZER, Outcome, Outcomes, Piece, Suite, Wanted, run
+from bench.interop.suites.suite import RULED, Outcome, Outcomes, Piece, Suite, Wanted, run
 from bench.systems import kafka_jars
 from bench.systems.system import Node
 
@@ -57,7 +57,7 @@ def suites() -> list[Suite]:
         "kafka.auto.create.topics.enable": "true", "kafka.num.partitions": "4", "broker.num_partitions": "4",
         "kafka.group.share.min.record.lock.duration.ms": "1000",
     }  # fmt: skip
-    wanted = Wanted(settings | OPEN_AUTHORIZER)
+    wanted = Wanted(settings | RULED)
     return [
         Suite(name, VERSION, _built, partial(_run, one), wanted, partial(_piece, one)) for name, one in VARIANTS.items()
     ]

@@ -16,13 +16,15 @@ from bench.systems.system import Node
 
 SUITE_SECONDS_MAX = 3600.0
 TEST_SECONDS_MAX = 60
-OPEN_AUTHORIZER = {
+RULED = {
     "kafka.authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "authorizer.enabled": "true",
-    "kafka.super.users": "User:ANONYMOUS", "authorizer.super_users": "User:ANONYMOUS",
-    "kafka.allow.everyone.if.no.acl.found": "true", "authorizer.allow_everyone_if_no_acl_found": "true",
-}  # fmt: skip
-"""Of nodes whose tests make rules, where everybody else may do everything."""
+    "kafka.allow.everyone.if.no.acl.found": "true",
+    "authorizer.allow_everyone_if_no_acl_found": "true",
+}
+"""Of nodes whose tests make rules, and are refused by them; everybody may do what no rule is about."""
+OPEN_AUTHORIZER = RULED | {"kafka.super.users": "User:ANONYMOUS", "authorizer.super_users": "User:ANONYMOUS"}
+"""Of nodes whose tests make rules that hold for others."""
 
 
 class Outcome(enum.Enum):
