@@ -4,13 +4,14 @@
 
 A process of its own serves objects as S3 does, out of memory, each answer so much later than the request. In the bucket
 lie packed files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
-through the remote tier's history, a mebibyte at a time and with nothing in memory, every extent checked; and obstore
-alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64 requests on their way, of which the
-fastest counts. Both run in a process that is set up as a node's is: its event loop, its collection of garbage, how long
-its threads keep the interpreter and a processor, and how many arenas its allocator has. The client of the store, and
-what reads by way of it, are made before the time is taken, as a node makes them at its start; connections are not.
-Nobody looks at what obstore brings; the way that is fastest as a rule is measured once more with the CRC32C of all of
-it computed, which is the least that a reader does.
+through the remote tier's history, a mebibyte at a time and with nothing of it in memory, every extent checked; and
+obstore alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64 requests on their way, of which
+the fastest counts. Both run in a process that is set up as a node's is: its event loop, its collection of garbage, how
+long its threads keep the interpreter and a processor, and how many arenas its allocator has. The clients of the store,
+and the history that reads by way of one, are made once, as at a node's start, and a first round of each way is not
+counted, so that connections are there; before each round of the readers their cache is filled with other data, as it is
+in a node that has been up for a while, whose memory is not new. Nobody looks at what obstore brings; the way that is
+fastest as a rule is measured once more with the CRC32C of all of it computed, which is the least that a reader does.
 
 On one machine the store sends as fast as memory copies, and takes a good part of the same processors for it. With
 `--link-megabytes-per-second` it sends no faster than a network card, over all connections together: 10 Gbit/s are 1250.
@@ -63,8 +64,10 @@ from mainstem.protocol.records.builder import NewRecord, build_batch
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.guards.metered import Metered
 from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.queue_store.manifest.database.manifest_database import WriteGroupPosition
+from mainstem.storage.read_cache.readers_crowd import CROWD_SECONDS
 from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
 from mainstem.storage.remote.reading.remote_history import RemoteHistory
@@ -81,6 +84,8 @@ BATCH_BYTES = 16 * 1024
 FETCH_BYTES = MEBIBYTE
 WAYS = ((MEBIBYTE, 8), (MEBIBYTE, 16), (MEBIBYTE, 32), (MEBIBYTE, 64), (4 << 20, 4), (4 << 20, 8), (4 << 20, 16))
 """In which obstore reads alone: bytes of a request, and requests on their way."""
+OTHER_BYTES = 192 << 20
+"""Half as much again as the cache has memory for."""
 CHECKED_WAY = WAYS[-1]
 CHECKED_BYTES = 64 * 1024
 """Of an extent, about."""
@@ -268,50 +273,59 @@ def write_file(bucket: Path, number: int, queues: range, queue_bytes: int) -> St
 
 
 class Bench:
-    def __init__(self, directory: Path, endpoint: str, files: list[StoreFile], readers: int) -> None:
+    def __init__(self, directory: Path, endpoint: str, files: list[StoreFile], other: StoreFile, readers: int) -> None:
+        """`other`: has what fills the cache between two rounds."""
         self._directory = directory
         self._config = ObjectStoreConfig(endpoint=endpoint, options=OPTIONS)
-        self._endpoint = endpoint
+        self._alone = S3Store("bucket", config={**OPTIONS, "endpoint": endpoint}, client_options={"allow_http": True})
         self._files = files
+        self._other = other
         self._readers = readers
         self._tier: RemoteTier
+        self._disk: DiskFiles
+        self._metered: Metered
+        self._history: RemoteHistory
         self.read_bytes = 0
         """That the last `tier` asked the store for."""
 
     async def open(self) -> None:
         self._tier = await RemoteTier.open(str(self._directory / "remote.sqlite"), Clock().now_ms)
-        for number, file in enumerate(self._files):
+        for number, file in enumerate([*self._files, self._other]):
             entries = [(number, number + 1, file)]
             await self._tier.manifest.change(GROUP, (), entries, WriteGroupPosition(number + 1, 0), ())
+        store = open_object_store("s3://bucket", self._config)
+        self._metered = store.metered
+        self._disk = DiskFiles(self._directory / "disk2")
+        self._history = await RemoteHistory.open(self._tier, store, ReadCacheConfig(), Clock(), self._disk)
 
     async def close(self) -> None:
+        await self._history.close()
+        await self._disk.close()
         await self._tier.close()
 
     async def tier(self) -> Took:
         """All readers together."""
-        store = open_object_store("s3://bucket", self._config)
-        disk = DiskFiles(self._directory / "disk2")
-        history = await RemoteHistory.open(self._tier, store, ReadCacheConfig(), Clock(), disk)
+        for file in self._files:
+            await self._history.whole_again(file.name, "it is read from the beginning once more")
+        await self._read(self._other.first_queue)
+        await asyncio.sleep(CROWD_SECONDS)  # the readers of the last round are no crowd any more
 
         async def read() -> int:
-            return sum(await asyncio.gather(*(self._read(history, TOPIC + queue) for queue in range(self._readers))))
+            return sum(await asyncio.gather(*(self._read(TOPIC + queue) for queue in range(self._readers))))
 
-        try:
-            return await timed(read)
-        finally:
-            self.read_bytes = store.metered.read_bytes
-            await history.close()
-            await disk.close()
+        before = self._metered.read_bytes
+        took = await timed(read)
+        self.read_bytes = self._metered.read_bytes - before
+        return took
 
-    async def _read(self, history: RemoteHistory, queue_id: int) -> int:
+    async def _read(self, queue_id: int) -> int:
         offset = size = 0
-        while (found := await history.read(queue_id, GROUP, offset, FETCH_BYTES)) is not None:
+        while (found := await self._history.read(queue_id, GROUP, offset, FETCH_BYTES)) is not None:
             offset, size = found.next_offset, size + sum(map(len, found.batches))
         return size
 
     async def obstore(self, request_bytes: int, in_flight: int, checks: bool = False) -> Took:
         """The same files, as obstore alone brings them. `checks`: their checksums are computed."""
-        store = S3Store("bucket", config={**OPTIONS, "endpoint": self._endpoint}, client_options={"allow_http": True})
         ranges = [
             (object_of(GROUP, path_of(file.name)), start, min(request_bytes, file.bytes - start))
             for file in self._files
@@ -322,7 +336,7 @@ class Bench:
             size = 0
             while ranges:
                 name, start, length = ranges.pop(0)
-                content = await obstore.get_range_async(store, name, start=start, length=length)
+                content = await obstore.get_range_async(self._alone, name, start=start, length=length)
                 view = memoryview(content)
                 size += len(view)
                 for begin in range(0, len(view) if checks else 0, CHECKED_BYTES):
@@ -341,20 +355,23 @@ async def timed(work: Callable[[], Awaitable[int]]) -> Took:
     return Took(size, time.perf_counter() - began, time.process_time() - cpu)
 
 
-async def measured(directory: Path, endpoint: str, files: list[StoreFile], readers: int, rounds: int) -> dict[str, Any]:
-    bench = Bench(directory, endpoint, files, readers)
+async def measured(
+    directory: Path, endpoint: str, files: list[StoreFile], other: StoreFile, readers: int, rounds: int
+) -> dict[str, Any]:
+    bench = Bench(directory, endpoint, files, other, readers)
     await bench.open()
     least = sum(file.batch_bytes for file in files)
     tier: list[tuple[float, float]] = []
     checking: list[tuple[float, float]] = []
     alone: dict[tuple[int, int], list[tuple[float, float]]] = {way: [] for way in WAYS}
     try:
-        await bench.obstore(*WAYS[-1])  # what is served is in memory
         turns: list[tuple[list[tuple[float, float]], Callable[[], Awaitable[Took]]]] = [
             (tier, bench.tier),
             (checking, partial(bench.obstore, *CHECKED_WAY, checks=True)),
             *((alone[way], partial(bench.obstore, *way)) for way in WAYS),
         ]
+        for _found, work in turns:  # what is served is in memory, and connections are there
+            await work()
         for _ in range(rounds):
             for found, work in turns:
                 found.append((await work()).speed(least))
@@ -426,6 +443,7 @@ def run(
         for number in range(file_count)
         if (queues := range(number * per_file, min(readers, (number + 1) * per_file)))
     ]
+    other = write_file(bucket, len(files), range(readers, readers + 1), OTHER_BYTES)
     serving = ["--serve", str(directory / "objects"), "--latency-ms", str(latency_ms)]
     serving += ["--link-megabytes-per-second", str(link_megabytes_per_second)]
     command = [sys.executable, "-m", "bench.store.reads.remote_reads", *serving]
@@ -439,7 +457,7 @@ def run(
                 set_apart(server.pid) if apart else nullcontext(),
                 asyncio.Runner(loop_factory=new_event_loop) as runner,
             ):
-                found = runner.run(measured(directory, f"http://127.0.0.1:{port}", files, readers, rounds))
+                found = runner.run(measured(directory, f"http://127.0.0.1:{port}", files, other, readers, rounds))
         finally:
             server.terminate()
     return Figures(
