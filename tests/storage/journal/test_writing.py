@@ -611,7 +611,8 @@ async def test_nobody_waits_for_files_that_no_room_is_for_or_that_are_synced() -
         if durability is Durability.SYNC:
             files.fail("write", path=".new")
         for index in range(1, 30):
-            await journal.write([data_block(index)])
+            await journal.write([data_block(index, sizes=(5000,))])
+            await asyncio.sleep(0.001)
             assert not journal.lacks_memory()
         await journal.close()
 
