@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from bench.store.plain_splitter import PlainSplitter
+from confluent_kafka import Consumer, TopicPartition
 from tests.cli.documented import documented_keys, keys_of
+from tests.cli.store.test_store_adopt_nodes import Showing
 from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.message import Message
 from tests.end_to_end.shell import mainstem, mainstem_json
 from tests.end_to_end.tiering import RUN_BYTES, unsplit_bytes
 from tests.end_to_end.topics import Topics
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
 
 from mainstem.cli.main import run
@@ -115,3 +118,44 @@ def test_a_consumer_at_the_end_of_a_partition_that_was_given_up_reaches_the_end(
     mainstem(node, "store", "give-up", *(lost.name for lost in objects), "--yes")
     found = mainstem(node, "consume", TOPIC, "--from", "beginning", "--json")
     assert found == "", "it ends at the end, and not never"
+
+
+def read_from_0(bootstrap: str, count: int) -> list[bytes]:
+    """The next messages for a consumer at offset 0, who would be sent to the end if that were out of range."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "latest"}
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        return [message.value() or b"" for message in consumer.consume(count, PATIENCE_SECONDS)]
+    finally:
+        consumer.close()
+
+
+def log_start(bootstrap: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "asking"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), PATIENCE_SECONDS)[0])
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_at_what_was_given_up_goes_on_behind_it_in_the_store_that_is_adopted(
+    node: Serving, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    objects = filled(node, shared)
+    assert node.stop() == 0
+    objects[0].unlink()
+    node.start()
+    mainstem(node, "store", "give-up", objects[0].name, "--yes")
+    left = [b"%d" % number for number in range(MESSAGES, PARTS * MESSAGES)]
+    assert read_from_0(node.kafka, len(left)) == left
+    assert log_start(node.kafka) == 0
+    eventually(lambda: is_told(node, shared), what="a chain that knows what was given up")
+    assert node.stop() == 0
+    shown = Showing(tmp_path / "shown", str(shared)).start()
+    try:
+        assert read_from_0(shown.kafka, len(left)) == left
+        assert log_start(shown.kafka) == 0
+    finally:
+        shown.close()

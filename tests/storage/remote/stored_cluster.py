@@ -45,6 +45,8 @@ class StoredCluster:
         self.store = SimulatedObjectStore(self.bucket)
         self.folder = StoreFolder(self.store, CLUSTER)
         self.blocks = 0
+        self.topics = (ORDERS, IDLE)
+        """Those of the list."""
         self.bucket.put("mainstem.txt", b"a file of somebody else")
         self.bucket.put(f"{CLUSTER}0/other/thing", b"a folder of somebody else")
 
@@ -63,7 +65,7 @@ class StoredCluster:
         """Write chain and topics to the store."""
 
         async def as_of() -> TopicsAsOf:
-            return TopicsAsOf(17, 6, 1, (ORDERS, IDLE))
+            return TopicsAsOf(17, 6, 1, self.topics)
 
         storage = self.node.storage
         await self.chain().follow(0)

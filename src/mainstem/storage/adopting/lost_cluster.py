@@ -6,7 +6,7 @@ If the store does not say something, the reader makes it up so that nothing is d
     topics       one that is younger than the newest list gets a name made of its number, and keeps what it has
     partitions   as many as the list says, or as the files have
     log starts   the first offset that the store has: what DeleteRecords, or retention within a file, had passed is
-                 there again
+                 there again. 0, where what is missing before may have been given up or compacted (`queue_begins.py`)
     terms        behind the largest that the store knows, by more than anybody can have had since
 
 Two nodes that read the same store get the same. The reader refuses a store of which anything is missing or damaged: it
@@ -18,19 +18,14 @@ from __future__ import annotations
 import uuid
 from typing import NamedTuple
 
-import numpy
-import numpy.typing
-
 from mainstem.ports import ObjectStore
+from mainstem.storage.adopting.queue_begins import QueueBegins, Queues
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.remote.chain.chain_reading import StoredTier
 from mainstem.storage.remote.chain.topic_list_format import ListedTopic
 from mainstem.storage.remote.survey.store_survey import ClusterSurvey, TopicSurvey, survey
 from mainstem.storage.state.logs_behind import LOST_TERMS
-
-Queues = numpy.typing.NDArray[numpy.int64]
-"""A row per queue, by their ids: id, first offset, end."""
 
 FAULTS_TOLD = 5
 """More are counted."""
@@ -69,8 +64,13 @@ class LostCluster(NamedTuple):
 
 async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
     """Read a cluster's folder of a store. Raises `StorageError`, naming what is missing or damaged."""
-    bounds = _Bounds()
-    found = await survey(store, cluster_id, bounds.add)
+    epochs, begins = _Epochs(), QueueBegins()
+
+    def add(name: str, index: ExtentIndex) -> None:
+        epochs.add(index)
+        begins.add(name, index)
+
+    found = await survey(store, cluster_id, add)
     _refuse_faults(found)
     topics, unlisted = _topics(found)
     count = max([found.write_groups, *(one.group + 1 for one in found.groups)])
@@ -81,7 +81,6 @@ async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
             "--export writes what it has"
         )
     tiers = tuple(found.tiers.get(group) for group in range(count))
-    epochs = [tier.position.epoch for tier in found.tiers.values()]
     return LostCluster(
         cluster_id,
         count,
@@ -90,9 +89,9 @@ async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
         max([found.next_number, *(topic.number + 1 for topic in found.topics)]),
         found.topics_version,
         tiers,
-        bounds.together(),
+        begins.queues(found.tiers, topics),
         found.slots,
-        max([0, bounds.epoch, *epochs]) + LOST_TERMS,
+        max([epochs.largest, *(tier.position.epoch for tier in found.tiers.values())]) + LOST_TERMS,
     )
 
 
@@ -146,30 +145,12 @@ def _partitions(topic: TopicSurvey) -> int:
     return max((part.partition + 1 for part in topic.partitions), default=1)
 
 
-class _Bounds:
-    """Collects where queues begin and end, file by file."""
+class _Epochs:
+    """Collects the leader epochs of batches."""
 
     def __init__(self) -> None:
-        self._found: list[Queues] = []
-        self.epoch = 0
-        """The largest leader epoch of any batch."""
+        self.largest = 0
 
-    def add(self, _name: str, index: ExtentIndex) -> None:
-        rows = index.rows
-        if not len(rows):
-            return
-        self.epoch = max(self.epoch, int(rows["leader_epoch"].max()))
-        columns = [rows[name].astype(numpy.int64) for name in ("queue_id", "base_offset", "last_offset")]
-        columns[2] += 1
-        self._found.append(_reduced(numpy.stack(columns, axis=1)))
-
-    def together(self) -> Queues:
-        return _reduced(numpy.concatenate(self._found)) if self._found else numpy.empty((0, 3), numpy.int64)
-
-
-def _reduced(rows: Queues) -> Queues:
-    """One row for each queue."""
-    rows = rows[numpy.argsort(rows[:, 0], kind="stable")]
-    begins = numpy.flatnonzero(numpy.diff(rows[:, 0], prepend=rows[0, 0] - 1))
-    firsts, ends = numpy.minimum.reduceat(rows[:, 1], begins), numpy.maximum.reduceat(rows[:, 2], begins)
-    return numpy.stack([rows[begins, 0], firsts, ends], axis=1)
+    def add(self, index: ExtentIndex) -> None:
+        if len(index.rows):
+            self.largest = max(self.largest, int(index.rows["leader_epoch"].max()))
