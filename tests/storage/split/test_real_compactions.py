@@ -70,11 +70,14 @@ class CompactStore(RealStore):
         )  # fmt: skip
         self.compactions = LocalCompactionLog(
             self.store, 2, self.bounds_in, lambda: [topic], lambda: True, AgreedClock(self.clock),
-            returned=lambda: self.returned,
+            returned=self.were_twice,
         )  # fmt: skip
 
     returned: Sequence[int] = ()
     """The queues that were in a write group twice."""
+
+    def were_twice(self) -> Sequence[int]:
+        return self.returned
 
     async def split(self) -> None:
         batches = []
