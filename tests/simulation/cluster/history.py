@@ -96,12 +96,6 @@ class QueueHistory:
         place = self.place(offset)
         return 0 < place < len(self.batches) and self.batches[place].group != self.batches[place - 1].group
 
-    def arrives_between(self, first: int, last: int) -> bool:
-        """Whether the queue moved to another write group behind the batch that holds the first of these offsets, and
-        not behind that which holds the last."""
-        groups = {kept.group for kept in self.batches[self.place(first) : self.place(last) + 1]}
-        return len(groups) > 1
-
     def place(self, offset: int) -> int:
         """Which batch holds an offset."""
         return bisect_right(self.batches, offset, key=lambda kept: kept.end)

@@ -41,6 +41,12 @@ def test_each_key_has_its_latest_value_where_compacted_queues_move(seed: int, tm
 
 
 @pytest.mark.long  # several runs
+def test_deleted_keys_that_come_back_are_found(tmp_path: Path) -> None:
+    with planted("deleted-keys-come-back", APART_PLANTS):
+        seed_that_finds(partial(play, faults=COMPACTED), "L", range(1, 17), tmp_path, says="an older one")
+
+
+@pytest.mark.long  # several runs
 def test_old_copies_that_go_early_are_found(tmp_path: Path) -> None:
     with planted("old-copies-go-early", APART_PLANTS):
         seed_that_finds(

@@ -70,14 +70,11 @@ class CompactStore(RealStore):
         )  # fmt: skip
         self.compactions = LocalCompactionLog(
             self.store, 2, self.bounds_in, lambda: [topic], lambda: True, AgreedClock(self.clock),
-            returned=self.were_twice,
+            returned=lambda: self.returned,
         )  # fmt: skip
 
     returned: Sequence[int] = ()
     """The queues that were in a write group twice."""
-
-    def were_twice(self) -> Sequence[int]:
-        return self.returned
 
     async def split(self) -> None:
         batches = []
