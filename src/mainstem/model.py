@@ -123,7 +123,7 @@ class FeatureLevel(enum.IntEnum):
 
     REDUCED = 18
     """Slots that move to a write group with fewer replicas than their class has: topics that are created later get
-    numbers by which they have no queue there. Slots with queues that are compacted."""
+    numbers by which they have no queue there."""
 
     @classmethod
     def newest(cls) -> FeatureLevel:

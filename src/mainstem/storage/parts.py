@@ -413,7 +413,6 @@ class StorageParts:
             setup.writes_merged,
             self.agreed_clock,
             new_id=setup.new_id,
-            returned=self.placement.returned,
         )
         self.pruning = Pruning(
             journal,

@@ -14,7 +14,6 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.offset_gaps import NO_GAPS
 from mainstem.storage.placement import Placement
 from mainstem.storage.role import Storage
-from mainstem.storage.split.compaction_log import LocalCompactionLog
 
 
 def _epochs_go_back(storage: Storage) -> None:
@@ -128,23 +127,12 @@ def _old_copies_go_early() -> tuple[type, str, Any]:
     return Placement, "gone_elsewhere", at_once
 
 
-def _deleted_keys_come_back() -> tuple[type, str, Any]:
-    """Compaction lets a tombstone go in a write group though its key may have a value in the one before."""
-    return LocalCompactionLog, "_whole_in", lambda log, group, queue_ids: numpy.ones(len(queue_ids), numpy.bool_)
-
-
 APART_PLANTS: Mapping[str, Plant] = {
-    "deleted-keys-come-back": _deleted_keys_come_back,
     "old-copies-go-early": _old_copies_go_early,
     "guests-leave-early": _guests_leave_early,
     "guests-not-awaited": _guests_not_awaited,
 }
 """Bugs to plant in clusters with write groups on other nodes, by `cluster.planted`."""
 
-APART_BREAKS = {
-    "deleted-keys-come-back": "L",
-    "old-copies-go-early": "A",
-    "guests-leave-early": "B",
-    "guests-not-awaited": "S",
-}
+APART_BREAKS = {"old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S"}
 """As `cluster.planted.BREAKS`."""

@@ -1,8 +1,7 @@
 """Queues move between write groups with replicas on three of four or five nodes, under random faults: all invariants of
 whole nodes hold, every move comes to its end (S), and each node of a write group has all that its queues have, from
 before their moves, too (A, B, F); the nodes of a write group that it left keep what it had there, as long as anybody
-counts on that (A). So it is where queues are kept three times and once by turns, and where compacted ones move, of
-which each key has its latest value (L). Checks find each planted bug by what
+counts on that (A). So it is where queues are kept three times and once by turns. Checks find each planted bug by what
 it breaks."""
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.cluster.planted import planted
-from tests.simulation.cluster.run import COMPACTION
 from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.moving.other_nodes import FEWER, play
 from tests.simulation.moving.planted import APART_PLANTS
 
 SEEDS = range(1, 17)
-
-COMPACTED = [COMPACTION, "crash"]
 
 
 @pytest.mark.parametrize("seed", more_at_length(SEEDS))
@@ -32,18 +28,6 @@ def test_the_invariants_hold_while_queues_move_to_other_nodes(seed: int, tmp_pat
 def test_the_invariants_hold_while_topics_have_fewer_copies_and_more(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path, faults=[FEWER])
     assert outcomes.moves["moved"] or not outcomes.moves["asked"]
-
-
-@pytest.mark.parametrize("seed", more_at_length(range(1, 7)))
-def test_each_key_has_its_latest_value_where_compacted_queues_move(seed: int, tmp_path: Path) -> None:
-    outcomes = play(seed, tmp_path, faults=COMPACTED)
-    assert outcomes.moves["moved"] or not outcomes.moves["asked"]
-
-
-@pytest.mark.long  # several runs
-def test_deleted_keys_that_come_back_are_found(tmp_path: Path) -> None:
-    with planted("deleted-keys-come-back", APART_PLANTS):
-        seed_that_finds(partial(play, faults=COMPACTED), "L", range(1, 17), tmp_path, says="an older one")
 
 
 @pytest.mark.long  # several runs

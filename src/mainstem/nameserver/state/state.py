@@ -306,7 +306,6 @@ class MetadataState:
                     self._check_level(FeatureLevel.RETURNING)
                 if not self._keeps_nodes(command):
                     self._check_level(FeatureLevel.HOSTING)
-                topics = self.topic_table.by_number.values()
                 if self._reduces(command):
                     self._check_level(FeatureLevel.REDUCED)
                 self.moving_slots.check_wish(
@@ -314,11 +313,9 @@ class MetadataState:
                     self._slots,
                     self.placements,
                     self.factors,
-                    topics,
+                    self.topic_table.by_number.values(),
                     has_remote_store=self._has_remote_store,
                 )
-                if self.moving_slots.has_compacted(command.slot, topics):
-                    self._check_level(FeatureLevel.REDUCED)
             case SlotMoveBegins():
                 self.moving_slots.check_begin(command)
             case KeepSlot():

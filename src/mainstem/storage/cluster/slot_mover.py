@@ -258,8 +258,8 @@ class SlotMover:
             name = f"{its.name}:{partition_of(queue_id)}" if its is not None else f"queue {queue_id:#x}"
             if unstable:
                 return f"a transaction is open in {name}"
-            if its is not None and its.settings.cleanup_policy == {"compact"}:
-                return f"{name} is compacted without delete, and such queues do not move"
+            if its is not None and "compact" in its.settings.cleanup_policy:
+                return f"{name} is compacted, and compacted queues do not move"
             if len(self._placement.history(queue_id)) >= STAYS_MAX:
                 return (
                     f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"

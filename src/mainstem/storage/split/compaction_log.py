@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.kernel import crc32c
-from mainstem.model import PARTITION_BITS, Topic, TopicSettings, topic_number_of
+from mainstem.model import PARTITION_BITS, Topic, TopicSettings
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.agreed_clock import AgreedClock
@@ -55,10 +55,8 @@ class LocalCompactionLog:
         allowed: Callable[[], bool],
         clock: AgreedClock,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
-        returned: Callable[[], Iterable[int]] = tuple,
     ) -> None:
-        """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written;
-        `returned`: the queues that were in a write group twice."""
+        """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -66,7 +64,6 @@ class LocalCompactionLog:
         self._allowed = allowed
         self._clock = clock
         self._new_id = new_id
-        self._returned = returned
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -125,18 +122,16 @@ class LocalCompactionLog:
                     covered.add(topic.number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        returned = frozenset(it for it in self._returned() if topic_number_of(it) in found)
-        rules_of = _rules_of(found, numpy.array(sorted(returned), numpy.uint64))
-        return CompactionRules(frozenset(found), frozenset(covered), rules_of, self._whole_in, returned)
+        return CompactionRules(frozenset(found), frozenset(covered), _rules_of(found), self._whole_in)
 
 
-def _rules_of(settings: Mapping[int, TopicSettings], but: QueueIds) -> RulesOf:
+def _rules_of(settings: Mapping[int, TopicSettings]) -> RulesOf:
     def rules_of(queue_ids: QueueIds) -> Rules:
         numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
         known = [settings.get(number) for number in numbers.tolist()]
         found = [NOT_COMPACTED if one is None else one for one in known]
         return Rules(
-            numpy.array([one is not None for one in known], numpy.bool_)[which] & ~numpy.isin(queue_ids, but),
+            numpy.array([one is not None for one in known], numpy.bool_)[which],
             numpy.array([one.min_cleanable_dirty_ratio for one in found], numpy.float64)[which],
             numpy.array([one.min_compaction_lag_ms for one in found], numpy.int64)[which],
             numpy.array([one.max_compaction_lag_ms for one in found], numpy.int64)[which],

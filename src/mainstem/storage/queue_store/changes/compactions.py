@@ -88,9 +88,6 @@ class CompactionRules(NamedTuple):
     rules_of: RulesOf
     whole_in: Callable[[int, QueueIds], Flags]
     """Tells which of these queues have been in this write group only."""
-    returned: frozenset[int] = frozenset()
-    """Queues of these topics that are left out as long as they were in a write group twice: what compaction writes goes
-    on over gaps, and would join the two times there."""
 
 
 class CompactionPass(NamedTuple):
@@ -171,7 +168,6 @@ class Compactions:
         self._merges = merges
         self._clock = clock
         self._topics: frozenset[int] = frozenset()
-        self._returned: frozenset[int] = frozenset()
         """Those that `_parts` knows of."""
         self._parts: Lru[str, Parts] = Lru(NO_BOUND, bytes_of)
         """Of files that have queues of these topics."""
@@ -232,7 +228,7 @@ class Compactions:
     ) -> tuple[_Chosen | None, bool]:
         """Choose what to compact next, and tell whether some files were not looked at yet."""
         async with self._looking:
-            self._forget(rules)
+            self._forget(rules.topics)
             if not rules.topics:
                 return None, False
             give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
@@ -369,10 +365,10 @@ class Compactions:
         _keep_within(self._parts, self.parts_bytes_max)
         return parts
 
-    def _forget(self, rules: CompactionRules) -> None:
+    def _forget(self, topics: frozenset[int]) -> None:
         """Forget what is known under other topics, and of files that are gone."""
-        if (rules.topics, rules.returned) != (self._topics, self._returned):
-            self._topics, self._returned = rules.topics, rules.returned
+        if topics != self._topics:
+            self._topics = topics
             self._parts.clear()
             self._without.clear()
             self._nothing.clear()
