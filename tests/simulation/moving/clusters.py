@@ -102,7 +102,7 @@ class Mover:
         places = self._work.partitions()
         if not nodes or not places:
             return
-        node, (topic, partition) = self._rng.choice(nodes), self._rng.choice(self._preferred(places))
+        node, (topic, partition) = self._rng.choice(nodes), self._rng.choice(places)
         assert node.roles is not None
         nameserver = node.roles.nameserver
         moving, slot = nameserver.lookups.moving_slots, slot_of(topic.queue_id(partition))
@@ -124,10 +124,6 @@ class Mover:
         if await node.call(move(), patience=ANSWER_SECONDS):
             self.asked += 1
             self._cluster.history.note("asked to move", topic.name, partition, group)
-
-    def _preferred(self, places: Sequence[tuple[Topic, int]]) -> Sequence[tuple[Topic, int]]:
-        """Those of these partitions of which one is to move."""
-        return places
 
     def _asks(self, topic: Topic, partition: int, nameserver: Nameserver, group: int) -> None:
         """A move is about to be asked for."""

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import COMPACTION, HEALED_SECONDS
+from tests.simulation.cluster.run import HEALED_SECONDS
 from tests.simulation.elastic.run import HARM_TO_DISKS
 from tests.simulation.moving.clusters import (
     ANSWER_SECONDS,
@@ -102,8 +102,6 @@ class ApartMover(Mover):
     _cluster: ApartCluster
     adds_single = False
     """Whether write groups with one replica are added first."""
-    only_compacted = False
-    """Whether compacted queues alone move, where there are some."""
 
     async def run(self) -> None:
         while self.adds_single and not self._work.ending:
@@ -126,10 +124,6 @@ class ApartMover(Mover):
             return nameserver.lookups.write_groups() > first
 
         self.adds_single = not await node.call(add(), patience=ANSWER_SECONDS)
-
-    def _preferred(self, places: Sequence[tuple[Topic, int]]) -> Sequence[tuple[Topic, int]]:
-        compacted = [place for place in places if "compact" in place[0].settings.cleanup_policy]
-        return compacted if compacted and self.only_compacted else places
 
     def _asks(self, topic: Topic, partition: int, nameserver: Nameserver, group: int) -> None:
         copies = len(nameserver.lookups.placements().get(group, range(COPIES)))
@@ -159,9 +153,6 @@ class ApartRun(MovingClusterRun):
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         super().__init__(seed, directory, seconds=seconds, faults=[name for name in faults if name != FEWER])
-        if COMPACTION in faults:
-            self.work.compacting = ["compact,delete"]
-            self.mover.only_compacted = True
         if FEWER in faults:
             self._have_single(random.Random(f"{seed} single"))
 
