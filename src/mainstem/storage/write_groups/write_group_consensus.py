@@ -153,12 +153,13 @@ class WriteGroupConsensus:
         abstains_to: int = 0,
         waits_for_leader: bool = False,
     ) -> None:
-        """Take part in the write group. `membership` is the one it began with; a newer one in the log takes precedence.
-        Everything in the log must be durable. A node that is the only voter leads at once. `RaftCore` describes the
-        options."""
+        """Take part in the write group. `membership` is the one it began with; newer ones in the log take precedence,
+        from their blocks on: they may not be committed, and a leader may replace them. Everything in the log must be
+        durable. A node that is the only voter leads at once. `RaftCore` describes the options."""
         blocks = self._blocks
-        if not blocks.memberships:
-            blocks.memberships[blocks.first_index() - 1] = membership
+        first = blocks.first_index()
+        if min(blocks.memberships, default=first) >= first:  # it joins first, or has made no checkpoint since
+            blocks.memberships[first - 1] = membership
         last_term = blocks.term(blocks.last_index())
         if hard_state.term < last_term:  # the journal of a single node, from before terms had a file of their own
             hard_state = HardState(last_term)
