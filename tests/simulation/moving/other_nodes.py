@@ -33,7 +33,6 @@ from tests.simulation.whole.cluster import WholeSettings
 from tests.simulation.whole.growing import GrowingNode
 
 from mainstem.errors import MainstemError
-from mainstem.kernel import COMMITTED_END
 from mainstem.model import FACTOR_OF_CLUSTER, QueueRead, Topic, slot_of
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded
@@ -201,9 +200,6 @@ class ApartRun(MovingClusterRun):
         for kept in queue.batches[queue.place(queue.log_start) :]:
             if kept.group not in here or kept.index > node.storage.groups[kept.group].applied_index:
                 continue
-            place = node.storage.table.find(queue_id)
-            if node.storage.table.get(place, COMMITTED_END) < kept.end:
-                continue  # it was a guest of the next write group, and forgot the end when it left that
             offset = max(kept.end - 1, queue.log_start)
             answer = await node.call(
                 node.storage.messages.read([QueueRead(queue_id, offset, 500)], 1 << 20), patience=HEALED_SECONDS

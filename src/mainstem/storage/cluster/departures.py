@@ -10,6 +10,8 @@ Only a committed membership deletes anything, never the metadata or its absence,
 group: runs that hold other write groups too stay until those are gone as well. Files are removed as orphans are. A
 replica that is still sending a snapshot is removed only after that.
 
+Queues that have moved keep what they had here in write groups before (`stays_left`).
+
 A node that gets a replica of the write group again begins with an empty log, as any new replica. A leader's record of
 the old log cannot mislead it: the node was no member in between, and a member that hears from a leader does not leave.
 
@@ -40,6 +42,7 @@ from mainstem.storage.state import write_group_queues
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
 from mainstem.storage.state.producers.cold_producers import ColdProducers
+from mainstem.storage.state.stays_left import give_back, stays_left
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -161,6 +164,10 @@ class Departures:
         gone: numpy.typing.NDArray[numpy.bool_] = self._placement.routes_of(queue_ids) != group
         return gone
 
+    def _remains(self, number: int) -> bool:
+        """Whether this node has something of a write group that stays."""
+        return not self._replication.has_left(number) and self._groups[number].last_index > 0
+
     async def _forget(self, group: WriteGroup) -> None:
         """Remove everything of a write group, as if it had never been here; no other task changes it meanwhile. The
         order matters: while log or manifest hold anything, the next start does it again."""
@@ -171,8 +178,11 @@ class Departures:
         except OSError as error:
             raise StorageError(f"write group {group.group} is not removed: {error}") from error
         await self._producers.replace(group.group, b"")
-        in_group = write_group_queues.in_group(self._placement, group.group)
-        kept = write_group_queues.rows(state.table, lambda ids: in_group(ids) & self._has_gone_on(group.group, ids))
+        number, placement = group.group, self._placement
+        left = stays_left(placement, number, self._remains)
+        await give_back(state.table, state.index, left, lambda queue_id: placement.group_of(queue_id) != number)
+        in_group = write_group_queues.only_in_group(placement, number)
+        kept = write_group_queues.rows(state.table, lambda ids: in_group(ids) & self._has_gone_on(number, ids))
         await write_group_queues.replace(state.table, in_group, b"".join([piece async for piece in kept]))
         state.journal_map.superseded(group.group, 1, group.begin_anew())
         await state.manifest.forget(group.group)

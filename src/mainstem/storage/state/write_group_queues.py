@@ -82,6 +82,17 @@ def in_group(placement: Placement, group: int, later: Collection[int] = ()) -> B
     return belongs
 
 
+def only_in_group(placement: Placement, group: int) -> Belongs:
+    """Tells which queues are in a write group, and were in no other before, by the logs here."""
+    in_this = in_group(placement, group)
+
+    def belongs(queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
+        moved = numpy.fromiter(placement.moved, numpy.uint64, len(placement.moved))
+        return in_this(queue_ids) & ~numpy.isin(queue_ids, moved)
+
+    return belongs
+
+
 async def rows_left(
     table: QueueTable, placement: Placement, group: int, later: Collection[int] = ()
 ) -> AsyncIterator[bytes]:
