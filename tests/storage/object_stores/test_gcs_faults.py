@@ -65,8 +65,8 @@ def test_an_object_is_written_once_and_whole_through_faults(fault: Fault, tell: 
         assert info == await store.info("a/b")
         assert bytes((await store.read("a/b", WHOLE))[0]) == CONTENT
         assert sum(seen.method == "PUT" for seen in world.wire.seen) >= 3
-        with pytest.raises(ObjectExists):
-            await store.write("a/b", CONTENT)
+        with pytest.raises(ObjectExists):  # the same bytes could be those of an attempt whose answer was lost
+            await store.write("a/b", CONTENT[:-1])
 
     tell(story)
 

@@ -335,7 +335,7 @@ def _slot_move(wanted: WantSlotMove, state: MetadataState) -> MoveSlot:
     queue_id = topic.queue_id(partition)
     slot, present = slot_of(queue_id), len(state.placements.get(state.write_group(queue_id), ()))
     copies = len(state.placements.get(group, ()))
-    if copies < present and copies < state.factors[slot // SLOTS]:
+    if 0 < copies < present and copies < state.factors[slot // SLOTS]:
         check_named(slot, state.topics.values(), {(name, partition), *wanted.beside}, copies)
     return MoveSlot(slot, group, state.moving_slots.next_number(slot))
 
