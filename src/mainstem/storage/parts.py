@@ -232,6 +232,7 @@ class StorageParts:
             assert self.remote_history is not None, "a shared store is an object store"
             stored = KeptQueueSums(self.remote_history.stored, clock)
         state.moves.changed, state.moves.reached = self._spread, self._has_reached
+        state.moves.has_applied, state.moves.keeps = self._has_applied, self._keeps
         state.moves.known_committed, state.moves.snapshots_from = self._known_committed, state.manifest.written
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
@@ -552,6 +553,13 @@ class StorageParts:
         """Whether a write group's block is applied here, or no replica here will ever apply it."""
         replica = self.groups[group]
         return replica.applied_index >= index or not self.replication.has_part(replica) or self._awaits_leader(group)
+
+    def _has_applied(self, group: int, index: int) -> bool:
+        return group < len(self.groups) and self.groups[group].applied_index >= index
+
+    def _keeps(self, group: int) -> bool:
+        """Whether placement wants a replica of a write group here."""
+        return self.setup.consensus.node_id in self.setup.consensus.placements().get(group, ())
 
     def _awaits_leader(self, group: int) -> bool:
         """Whether a replica begins here that no leader has added yet, as far as is known: that may take until the log

@@ -171,6 +171,12 @@ class Placement:
         """How often a slot has moved, as the metadata says."""
         return self._numbers.get(slot, 0)
 
+    def kept_in(self, slot: int, number: int, before: int) -> Collection[int]:
+        """The write groups that may have records of a slot's queues from before its move of this number, which was from
+        `before`, as the metadata says. Where that has not heard of the move, it may not know the last of them."""
+        others = self._others.get(slot, ())
+        return others if number <= self.moves_known(slot) else {*others, before}
+
     @property
     def groups(self) -> int:
         return len(self._only)

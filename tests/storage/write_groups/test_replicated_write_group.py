@@ -37,7 +37,7 @@ class Applied:
         self.reached = 1 << 30
         """The block up to which another write group, where queues come from, is applied."""
 
-    def awaits(self, command: control.Command) -> bool:
+    def awaits(self, group: int, command: control.Command) -> bool:
         return isinstance(command, control.QueuesArrived) and command.behind > self.reached
 
     def holds(self, group: int) -> bool:

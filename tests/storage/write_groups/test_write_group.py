@@ -44,7 +44,7 @@ class Applied:
     ) -> None:
         self.blocks.append(header)
 
-    def awaits(self, command: control.Command) -> bool:
+    def awaits(self, group: int, command: control.Command) -> bool:
         return False
 
     def holds(self, group: int) -> bool:

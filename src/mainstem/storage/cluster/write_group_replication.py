@@ -252,8 +252,10 @@ class WriteGroupReplication:
             if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
         for group in alone:
-            if group.waits_for_another and any(other.group in self._parts.waits for other in parts):
-                continue  # for one that waits itself, until the journal is whole
+            if group.is_held_back and (
+                len(alone) < len(parts) or any(other.group in self._parts.waits for other in parts)
+            ):
+                continue  # for one that waits itself, until the journal is whole, or for one that other nodes have
             await self._settled[group.group].wait()
             if not group.serving:
                 raise group.consensus.failure or StorageError(f"write group {group.group} is not served")

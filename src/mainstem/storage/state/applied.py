@@ -98,8 +98,8 @@ class AppliedState:
             self.index.add(header, directory, payload)
             self.waiters.committed(watched)
 
-    def awaits(self, command: control.Command) -> bool:
-        return isinstance(command, control.QueuesArrived) and self.moves.awaits(command)
+    def awaits(self, group: int, command: control.Command) -> bool:
+        return isinstance(command, control.QueuesArrived) and self.moves.awaits(group, command)
 
     def holds(self, group: int) -> bool:
         return self.moves.holds(group)

@@ -17,7 +17,7 @@ has come to all that the arrivals up to the snapshot need (`holds`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -93,6 +93,10 @@ class SlotMoves:
         """Called when slots take batches elsewhere, or nowhere."""
         self.reached: Callable[[int, int], bool] = lambda group, index: True
         """Whether this node has applied a write group's blocks up to this one, or has no part in it."""
+        self.has_applied: Callable[[int, int], bool] = lambda group, index: True
+        """Whether this node has applied a write group's blocks up to this one, whatever its part in it is."""
+        self.keeps: Callable[[int], bool] = lambda group: False
+        """Whether the metadata wants a replica of a write group on this node, so that it reads its queues as a whole."""
         self.known_committed: Callable[[int, int, int], None] = lambda group, index, term: None
         """Told of blocks of other write groups (group, index, term) that are waited for, and committed."""
         self.snapshots_from: Callable[[int], int] = lambda group: 0
@@ -152,14 +156,32 @@ class SlotMoves:
                 self.known_committed(need.group, need.committed, need.committed_term)
         return not waits
 
-    def awaits(self, command: QueuesArrived) -> bool:
+    def awaits(self, group: int, command: QueuesArrived) -> bool:
         """Whether something that comes before an arrival is not applied here."""
-        return not self.has_reached(_needs_in(command))
+        needs, kept_in = _needs_in(command), self._placement.kept_in(command.slot, command.number, command.before)
+        return not self.has_reached(needs) or self._lacks(group, needs, kept_in)
 
     def holds(self, group: int) -> bool:
         """Whether something that comes before a write group's next block is not applied here, as the arrivals came with
         a snapshot."""
-        return group in self.came and not self.has_reached(self.came[group].needs())
+        if group not in self.came:
+            return False
+        came, kept_in = self.came[group], set[int]()
+        needs = came.needs()
+        if not self.has_reached(needs):
+            return True
+        for slot, arrivals in came.slots.items():
+            if arrivals[-1].before >= 0:
+                kept_in.update(self._placement.kept_in(slot, arrivals[-1].number, arrivals[-1].before))
+        return self._lacks(group, needs, kept_in)
+
+    def _lacks(self, group: int, needs: Iterable[Prior], kept_in: Collection[int]) -> bool:
+        """Whether this node has to read queues of a write group as a whole, and has not applied what they have in one of
+        those that they are kept in. Its replica of that may have lost its log and not know that it is a member. Whoever
+        follows the write group for other queues passes over these."""
+        return self.keeps(group) and any(
+            need.group in kept_in and not self.has_applied(need.group, need.index) for need in needs
+        )
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:
         """Apply an arrival. Returns `done`, or that it stands in this log a second time. If the slot has gone on

@@ -256,7 +256,7 @@ class WriteGroup:
             return True
         if block.kind != KIND_CONTROL:
             return False
-        return any(isinstance(one, control.QueuesArrived) and self._applier.awaits(one) for one in block.commands)
+        return any(isinstance(one, control.QueuesArrived) and self._applier.awaits(self.group, one) for one in block.commands)
 
     def hold(self) -> None:
         """Have the next block wait for other write groups if it must: a snapshot or a checkpoint is loaded."""
@@ -270,6 +270,11 @@ class WriteGroup:
     def waits_for_another(self) -> bool:
         """Whether a committed block has to wait for another write group."""
         return self.consensus.core is not None and self.consensus.core.applying_waits
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a committed block, or the next one that is to be written, has to wait for another write group."""
+        return self.waits_for_another or (self._held and self._is_held())
 
     def fences_changed(self) -> None:
         """Go on with blocks that waited, at the end of this turn of the event loop: another write group, which applies

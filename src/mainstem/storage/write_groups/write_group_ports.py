@@ -31,7 +31,7 @@ class Applier(Protocol):
         id, bytes) of the batches whose queues a reader waits for."""
         ...
 
-    def awaits(self, command: control.Command) -> bool:
+    def awaits(self, group: int, command: control.Command) -> bool:
         """Whether a command must wait for blocks of another write group to be applied here."""
         ...
 
