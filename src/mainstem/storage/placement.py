@@ -171,11 +171,14 @@ class Placement:
         """How often a slot has moved, as the metadata says."""
         return self._numbers.get(slot, 0)
 
-    def kept_in(self, slot: int, number: int, before: int) -> Collection[int]:
-        """The write groups that may have records of a slot's queues from before its move of this number, which was from
-        `before`, as the metadata says. Where that has not heard of the move, it may not know the last of them."""
+    def where_after(self, slot: int, number: int, before: int, group: int) -> tuple[int, Collection[int]]:
+        """Whose nodes read the queues of a slot after its move of this number, from one write group to another, and the
+        write groups that may have records of them from before: as the metadata says, unless that has yet to hear of the
+        move."""
         others = self._others.get(slot, ())
-        return others if number <= self.moves_known(slot) else {*others, before}
+        if number > self.moves_known(slot):
+            return group, {*others, before}
+        return self._of_metadata[slot], others
 
     @property
     def groups(self) -> int:

@@ -44,7 +44,7 @@ class Replicas:
         return command
 
     def apply(self, group: int, index: int, command: QueuesArrived) -> str:
-        assert not self.moves.awaits(command)
+        assert not self.moves.awaits(group, command)
         self.applied[group] = index
         return self.moves.arrived(group, index, command)
 
@@ -135,10 +135,10 @@ def test_the_write_groups_that_are_waited_for_hear_what_is_committed() -> None:
     ahead.fence(FIRST, 7, SECOND, 1)
     ahead.applied[FIRST] = 8
     command = ahead.arrive(SECOND, 4, 1, 10)
-    assert late.moves.awaits(command)
+    assert late.moves.awaits(SECOND, command)
     assert late.told == [(FIRST, 8, 1)]
     late.applied[FIRST] = 7
-    assert not late.moves.awaits(command), "it waits for the fence, not for what was known to be committed"
+    assert not late.moves.awaits(SECOND, command), "it waits for the fence, not for what was known to be committed"
 
 
 def returned() -> Replicas:
@@ -218,3 +218,46 @@ def test_of_stays_that_begin_at_one_offset_the_later_move_counts() -> None:
     assert late.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(THIRD, 10))
     ahead.install(late, SECOND, 4)
     assert ahead.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(THIRD, 10))
+
+
+def test_a_replica_that_begins_anew_is_not_passed_over_while_it_is_to_keep_what_was_before() -> None:
+    """Its log is lost, or was never there: no leader is known to have added it, so it is not said to be waited for."""
+    ahead, late = Replicas(), Replicas()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    command = ahead.arrive(SECOND, 4, 1, 10)
+    late.moves.reached = lambda group, index: True
+    late.moves.has_applied = lambda group, index: late.applied[group] >= index
+    assert not late.moves.awaits(SECOND, command), "it follows the second write group for other queues"
+    late.moves.keeps = lambda group: group == SECOND
+    assert late.moves.awaits(SECOND, command), "the metadata here has not heard of the move"
+    slots = [SECOND if slot == SLOT else FIRST for slot in range(SLOTS)]
+    late.placement.grow(slots, 3, {SLOT: 1}, {SLOT: [FIRST]})
+    assert late.moves.awaits(SECOND, command), "the first write group has records"
+    late.placement.grow(slots, 3, {SLOT: 1})
+    assert not late.moves.awaits(SECOND, command), "all of them are gone"
+    late.placement.grow(slots, 3, {SLOT: 1}, {SLOT: [FIRST]})
+    late.applied[FIRST] = 7
+    assert not late.moves.awaits(SECOND, command)
+
+
+def test_a_snapshot_passes_over_no_replica_that_begins_anew_either() -> None:
+    ahead, late = moved_twice(), Replicas()
+    late.moves.reached = lambda group, index: True
+    late.moves.has_applied = lambda group, index: late.applied[group] >= index
+    late.install(ahead, THIRD, 5)
+    assert not late.moves.holds(THIRD), "it follows the third write group for other queues"
+    late.moves.keeps = lambda group: group == THIRD
+    slots = [THIRD if slot == SLOT else FIRST for slot in range(SLOTS)]
+    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [FIRST, SECOND]})
+    for group, index in ((FIRST, 7), (SECOND, 9)):
+        assert late.moves.holds(THIRD)
+        late.applied[group] = index
+    assert not late.moves.holds(THIRD)
+    late.applied[FIRST] = 0
+    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [SECOND]})
+    assert not late.moves.holds(THIRD), "the first write group has none of its records any more"
+    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [FIRST, SECOND]})
+    assert late.moves.holds(THIRD)
+    slots[SLOT] = FIRST
+    late.placement.grow(slots, 3, {SLOT: 3}, {SLOT: [FIRST, SECOND, THIRD]})
+    assert not late.moves.holds(THIRD), "other nodes read the queue now"

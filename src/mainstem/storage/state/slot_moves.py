@@ -158,30 +158,33 @@ class SlotMoves:
 
     def awaits(self, group: int, command: QueuesArrived) -> bool:
         """Whether something that comes before an arrival is not applied here."""
-        needs, kept_in = _needs_in(command), self._placement.kept_in(command.slot, command.number, command.before)
-        return not self.has_reached(needs) or self._lacks(group, needs, kept_in)
+        slot, needs = command.slot, _needs_in(command)
+        return not self.has_reached(needs) or self._lacks(
+            needs, self._read_with(slot, command.number, command.before, group)
+        )
 
     def holds(self, group: int) -> bool:
         """Whether something that comes before a write group's next block is not applied here, as the arrivals came with
         a snapshot."""
         if group not in self.came:
             return False
-        came, kept_in = self.came[group], set[int]()
-        needs = came.needs()
-        if not self.has_reached(needs):
+        came, read = self.came[group], set[int]()
+        if not self.has_reached(needs := came.needs()):
             return True
         for slot, arrivals in came.slots.items():
-            if arrivals[-1].before >= 0:
-                kept_in.update(self._placement.kept_in(slot, arrivals[-1].number, arrivals[-1].before))
-        return self._lacks(group, needs, kept_in)
+            read.update(self._read_with(slot, arrivals[-1].number, arrivals[-1].before, group))
+        return self._lacks(needs, read)
 
-    def _lacks(self, group: int, needs: Iterable[Prior], kept_in: Collection[int]) -> bool:
-        """Whether this node has to read queues of a write group as a whole, and has not applied what they have in one of
-        those that they are kept in. Its replica of that may have lost its log and not know that it is a member. Whoever
-        follows the write group for other queues passes over these."""
-        return self.keeps(group) and any(
-            need.group in kept_in and not self.has_applied(need.group, need.index) for need in needs
-        )
+    def _read_with(self, slot: int, number: int, before: int, group: int) -> Collection[int]:
+        """The write groups that this node needs to read a slot's queues, after they came to one, from their first
+        records on; none where other nodes read them, and this one follows for other queues."""
+        home, kept_in = self._placement.where_after(slot, number, before, group)
+        return kept_in if before >= 0 and self.keeps(home) else ()
+
+    def _lacks(self, needs: Iterable[Prior], read: Collection[int]) -> bool:
+        """Whether something that comes before is not applied here of a write group that is read here. The replica of that
+        may have lost its log, or have got nothing yet, and then it does not know that it is a member: but it is."""
+        return any(need.group in read and not self.has_applied(need.group, need.index) for need in needs)
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:
         """Apply an arrival. Returns `done`, or that it stands in this log a second time. If the slot has gone on
