@@ -233,6 +233,7 @@ class StorageParts:
             stored = KeptQueueSums(self.remote_history.stored, clock)
         state.moves.changed, state.moves.reached = self._spread, self._has_reached
         state.moves.has_applied, state.moves.keeps = self._has_applied, self._keeps
+        state.moves.unsettled = lambda slot: self.mover.metadata.unsettled().get(slot, ())
         state.moves.known_committed, state.moves.snapshots_from = self._known_committed, state.manifest.written
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
         self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)

@@ -171,14 +171,10 @@ class Placement:
         """How often a slot has moved, as the metadata says."""
         return self._numbers.get(slot, 0)
 
-    def where_after(self, slot: int, number: int, before: int, group: int) -> tuple[int, Collection[int]]:
-        """Whose nodes read the queues of a slot after its move of this number, from one write group to another, and the
-        write groups that may have records of them from before: as the metadata says, unless that has yet to hear of the
-        move."""
-        others = self._others.get(slot, ())
-        if number > self.moves_known(slot):
-            return group, {*others, before}
-        return self._of_metadata[slot], others
+    def read_by(self, slot: int, number: int, group: int) -> int:
+        """The write group whose nodes read a slot's queues after its move of this number, to `group`: where the slot is
+        by now, as the metadata says, unless that has yet to hear of the move."""
+        return group if number > self.moves_known(slot) else self._of_metadata[slot]
 
     @property
     def groups(self) -> int:

@@ -22,6 +22,7 @@ class Replicas:
     def __init__(self) -> None:
         self.applied = [0, 0, 0]
         self.told: list[tuple[int, int, int]] = []
+        self.unsettled: list[int] = []
         self.table = QueueTable()
         self.table.create(1, 0, 1)
         self.placement = Placement([SECOND, THIRD, *[FIRST] * (SLOTS - 2)])
@@ -220,44 +221,48 @@ def test_of_stays_that_begin_at_one_offset_the_later_move_counts() -> None:
     assert ahead.placement.history(QUEUE) == (Stay(FIRST, 0), Stay(THIRD, 10))
 
 
-def test_a_replica_that_begins_anew_is_not_passed_over_while_it_is_to_keep_what_was_before() -> None:
-    """Its log is lost, or was never there: no leader is known to have added it, so it is not said to be waited for."""
-    ahead, late = Replicas(), Replicas()
-    ahead.fence(FIRST, 7, SECOND, 1)
-    command = ahead.arrive(SECOND, 4, 1, 10)
+def reading_late() -> Replicas:
+    """A node whose replicas have begun anew, and are not said to be waited for: no leader is known to have added them."""
+    late = Replicas()
     late.moves.reached = lambda group, index: True
     late.moves.has_applied = lambda group, index: late.applied[group] >= index
+    late.moves.unsettled = lambda slot: late.unsettled
+    return late
+
+
+def moved(group: int, number: int) -> tuple[list[int], int, dict[int, int]]:
+    return [group if slot == SLOT else FIRST for slot in range(SLOTS)], 3, {SLOT: number}
+
+
+def test_a_replica_that_begins_anew_is_not_passed_over_while_it_is_to_keep_what_was_before() -> None:
+    ahead, late = Replicas(), reading_late()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    command = ahead.arrive(SECOND, 4, 1, 10)
     assert not late.moves.awaits(SECOND, command), "it follows the second write group for other queues"
     late.moves.keeps = lambda group: group == SECOND
     assert late.moves.awaits(SECOND, command), "the metadata here has not heard of the move"
-    slots = [SECOND if slot == SLOT else FIRST for slot in range(SLOTS)]
-    late.placement.grow(slots, 3, {SLOT: 1}, {SLOT: [FIRST]})
-    assert late.moves.awaits(SECOND, command), "the first write group has records"
-    late.placement.grow(slots, 3, {SLOT: 1})
-    assert not late.moves.awaits(SECOND, command), "all of them are gone"
-    late.placement.grow(slots, 3, {SLOT: 1}, {SLOT: [FIRST]})
+    late.placement.grow(*moved(SECOND, 1))
+    late.unsettled = [FIRST]
+    assert late.moves.awaits(SECOND, command)
+    late.unsettled = []
+    assert not late.moves.awaits(SECOND, command), "nothing is left in the first write group"
+    late.unsettled = [FIRST]
     late.applied[FIRST] = 7
     assert not late.moves.awaits(SECOND, command)
 
 
-def test_a_snapshot_passes_over_no_replica_that_begins_anew_either() -> None:
-    ahead, late = moved_twice(), Replicas()
-    late.moves.reached = lambda group, index: True
-    late.moves.has_applied = lambda group, index: late.applied[group] >= index
+def test_what_follows_a_snapshot_passes_over_no_replica_that_begins_anew_either() -> None:
+    ahead, late = moved_twice(), reading_late()
     late.install(ahead, THIRD, 5)
     assert not late.moves.holds(THIRD), "it follows the third write group for other queues"
     late.moves.keeps = lambda group: group == THIRD
-    slots = [THIRD if slot == SLOT else FIRST for slot in range(SLOTS)]
-    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [FIRST, SECOND]})
+    late.placement.grow(*moved(THIRD, 2))
+    late.unsettled = [FIRST, SECOND]
     for group, index in ((FIRST, 7), (SECOND, 9)):
         assert late.moves.holds(THIRD)
         late.applied[group] = index
     assert not late.moves.holds(THIRD)
     late.applied[FIRST] = 0
-    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [SECOND]})
-    assert not late.moves.holds(THIRD), "the first write group has none of its records any more"
-    late.placement.grow(slots, 3, {SLOT: 2}, {SLOT: [FIRST, SECOND]})
     assert late.moves.holds(THIRD)
-    slots[SLOT] = FIRST
-    late.placement.grow(slots, 3, {SLOT: 3}, {SLOT: [FIRST, SECOND, THIRD]})
-    assert not late.moves.holds(THIRD), "other nodes read the queue now"
+    late.placement.grow(*moved(FIRST, 3))
+    assert not late.moves.holds(THIRD), "other nodes read the queue by now"

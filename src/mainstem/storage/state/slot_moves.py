@@ -97,6 +97,8 @@ class SlotMoves:
         """Whether this node has applied a write group's blocks up to this one, whatever its part in it is."""
         self.keeps: Callable[[int], bool] = lambda group: False
         """Whether the metadata wants a replica of a write group on this node, so that it reads its queues as a whole."""
+        self.unsettled: Callable[[int], Collection[int]] = lambda slot: ()
+        """The write groups that may have records of a slot's queues from before its last move, as the metadata says."""
         self.known_committed: Callable[[int, int, int], None] = lambda group, index, term: None
         """Told of blocks of other write groups (group, index, term) that are waited for, and committed."""
         self.snapshots_from: Callable[[int], int] = lambda group: 0
@@ -178,8 +180,10 @@ class SlotMoves:
     def _read_with(self, slot: int, number: int, before: int, group: int) -> Collection[int]:
         """The write groups that this node needs to read a slot's queues, after they came to one, from their first
         records on; none where other nodes read them, and this one follows for other queues."""
-        home, kept_in = self._placement.where_after(slot, number, before, group)
-        return kept_in if before >= 0 and self.keeps(home) else ()
+        if before < 0 or not self.keeps(self._placement.read_by(slot, number, group)):
+            return ()
+        kept_in = self.unsettled(slot)
+        return {*kept_in, before} if number > self._placement.moves_known(slot) else kept_in
 
     def _lacks(self, needs: Iterable[Prior], read: Collection[int]) -> bool:
         """Whether something that comes before is not applied here of a write group that is read here. The replica of that
