@@ -222,7 +222,7 @@ def test_of_stays_that_begin_at_one_offset_the_later_move_counts() -> None:
 
 
 def reading_late() -> Replicas:
-    """A node whose replicas have begun anew, and are not said to be waited for: no leader is known to have added them."""
+    """A node whose replicas begin anew, and are not said to be waited for: no leader is known to have added them."""
     late = Replicas()
     late.moves.reached = lambda group, index: True
     late.moves.has_applied = lambda group, index: late.applied[group] >= index

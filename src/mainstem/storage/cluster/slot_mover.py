@@ -236,7 +236,7 @@ class SlotMover:
             return f"replicas of write group {before} or {to} are on their way to other nodes"
         last = self._groups[before].last_index
         near = (it for it in source.peers() if it.active and it.match_index + GUEST_LAG_BLOCKS_MAX >= last)
-        follow = {it.node_id for it in near if it.match_index}  # who has none of a short log may begin anew, and not know
+        follow = {it.node_id for it in near if it.match_index}  # who has got nothing yet may start again, and not know
         if lacking := nodes - members.voters - (learners & follow):
             return f"node {min(lacking)} copies what write group {before} has"
         return ""

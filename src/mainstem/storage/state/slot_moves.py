@@ -96,7 +96,7 @@ class SlotMoves:
         self.has_applied: Callable[[int, int], bool] = lambda group, index: True
         """Whether this node has applied a write group's blocks up to this one, whatever its part in it is."""
         self.keeps: Callable[[int], bool] = lambda group: False
-        """Whether the metadata wants a replica of a write group on this node, so that it reads its queues as a whole."""
+        """Whether the metadata wants a replica of a write group on this node, so that it reads its queues."""
         self.unsettled: Callable[[int], Collection[int]] = lambda slot: ()
         """The write groups that may have records of a slot's queues from before its last move, as the metadata says."""
         self.known_committed: Callable[[int, int, int], None] = lambda group, index, term: None
@@ -186,8 +186,8 @@ class SlotMoves:
         return {*kept_in, before} if number > self._placement.moves_known(slot) else kept_in
 
     def _lacks(self, needs: Iterable[Prior], read: Collection[int]) -> bool:
-        """Whether something that comes before is not applied here of a write group that is read here. The replica of that
-        may have lost its log, or have got nothing yet, and then it does not know that it is a member: but it is."""
+        """Whether something that comes before is not applied here of a write group that is read here. The replica of
+        that may have lost its log, or have got nothing yet, and then it does not know that it is a member: but it is."""
         return any(need.group in read and not self.has_applied(need.group, need.index) for need in needs)
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:

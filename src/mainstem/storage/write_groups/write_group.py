@@ -256,7 +256,9 @@ class WriteGroup:
             return True
         if block.kind != KIND_CONTROL:
             return False
-        return any(isinstance(one, control.QueuesArrived) and self._applier.awaits(self.group, one) for one in block.commands)
+        return any(
+            isinstance(one, control.QueuesArrived) and self._applier.awaits(self.group, one) for one in block.commands
+        )
 
     def hold(self) -> None:
         """Have the next block wait for other write groups if it must: a snapshot or a checkpoint is loaded."""
