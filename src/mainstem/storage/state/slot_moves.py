@@ -187,7 +187,7 @@ class SlotMoves:
 
     def _lacks(self, needs: Iterable[Prior], read: Collection[int]) -> bool:
         """Whether something that comes before is not applied here of a write group that is read here. The replica of
-        that may have lost its log, or have got nothing yet, and then it does not know that it is a member: but it is."""
+        that may have lost its log, or have got nothing yet: then it does not know that it is a member, but it is."""
         return any(need.group in read and not self.has_applied(need.group, need.index) for need in needs)
 
     def arrived(self, group: int, index: int, command: QueuesArrived) -> str:
