@@ -55,7 +55,7 @@ def _producers_left_behind(storage: Storage) -> None:
 
 def _fence_not_awaited(storage: Storage) -> None:
     """A replica takes a queue's first batches in the next write group before its last ones in the one before."""
-    storage.state.moves.awaits = lambda command: False  # type: ignore[method-assign]
+    storage.state.moves.awaits = lambda group, command: False  # type: ignore[method-assign]
 
 
 def _return_forgotten(storage: Storage) -> None:
