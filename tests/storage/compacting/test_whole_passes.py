@@ -323,3 +323,22 @@ def test_a_segment_without_room_for_horizons_goes_on_in_another(tmp_path: Path) 
     assert world.compact(drain=True) is not None
     left = [one.record for one in world.records()[queue]]
     assert left == [one for one in before if one.value is not None or one is before[-1]]
+
+
+def test_a_pass_joins_no_extents_of_another_queue_over_what_that_had_elsewhere(tmp_path: Path) -> None:
+    """The other queue was elsewhere between two stays in this write group. Its reader takes an extent as a whole."""
+    world = World(tmp_path, 0)
+    world.store.facts[OTHER] = TopicFacts("clicks", "compact", 700)
+    compacted, other = QUEUES[0], QUEUES[-1]
+    for queue, offsets in ((compacted, range(6)), (other, [0, 1, 2, 7, 8])):
+        for offset in offsets:
+            batch = build_batch([NewRecord(NOW, b"key", b"value-%d" % offset)]).stored(offset, 3)
+            world.pending.append(Batch(queue, offset, offset, NOW, 3, bytes(batch.data)))
+    world.merge(0)
+    [file] = world.spans[0]
+    assert world.compact(drain=True) is not None
+    [after] = world.spans[0]
+    assert after.name != file.name
+    assert [one.record.offset for one in world.records()[compacted]] == [5]
+    rows = [row for row in world.index(after).rows if row["queue_id"] == other]
+    assert [(int(row["base_offset"]), int(row["last_offset"])) for row in rows] == [(0, 2), (7, 8)]

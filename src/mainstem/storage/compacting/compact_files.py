@@ -48,7 +48,7 @@ from mainstem.storage.merging.merge_inputs import InputFile, InputReader, OpenIn
 from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
-from mainstem.storage.store_files.extents_writer import BATCH_ROW
+from mainstem.storage.store_files.extents_writer import BATCH_ROW, CUT_BEFORE
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX as SEGMENT_POSITIONS_MAX
 from mainstem.storage.store_files.segment_writer import SegmentWriter
@@ -212,10 +212,15 @@ class _Sieve:
         self._kept = Kept(staying.queue.view(numpy.uint64), staying.place >> OFFSET_SHIFT)
         self._tombstones = numpy.concatenate(([0], numpy.cumsum((staying.place & TOMBSTONE_BIT) != 0)))
         """How many of the records before each that stay are tombstones."""
+        self._last_extent = 0, 0
+        """Queue and last offset of the extent before."""
+        self._gaps = self._gaps_before = 0
+        """Gaps up to the extent before, and up to the batch before that stays."""
 
     def windows(self, windows: Iterator[tuple[memoryview, Rows, Integers]]) -> Iterator[_Piece]:
         for content, extents, batches in windows:
             queue_ids = numpy.repeat(extents["queue_id"], extents["batch_count"])
+            gaps = numpy.repeat(self._gaps_upto(extents), extents["batch_count"])
             places = self._lookup.places(queue_ids)
             rulings = self._kept.rulings(
                 batches, queue_ids, self._lookup.ends(queue_ids), self._queues["horizon_ms"][places]
@@ -234,7 +239,26 @@ class _Sieve:
             places, rulings = places[found.sources], rulings[found.sources]
             horizon_ms = self._first_horizon(found.content, found.batches, places, rulings)
             flags = numpy.repeat(extents["flags"], extents["batch_count"])[found.sources]
+            flags |= self._cuts(gaps[found.sources])
             yield _Piece(found.content, _batch_rows(queue_ids, found.batches, flags), found.batches, horizon_ms)
+
+    def _gaps_upto(self, extents: Rows) -> Integers:
+        """Per extent, how many gaps between extents there are up to it of queues that are not in the pass: what such a
+        queue had elsewhere between two stays in the write group."""
+        queue_ids, lasts = extents["queue_id"], extents["last_offset"]
+        before = numpy.concatenate((numpy.array([self._last_extent[0]], numpy.uint64), queue_ids[:-1]))
+        ends = numpy.concatenate((numpy.array([self._last_extent[1]], numpy.int64), lasts[:-1]))
+        is_gap = (queue_ids == before) & (extents["base_offset"] != ends + 1) & (self._lookup.ends(queue_ids) == 0)
+        found: Integers = self._gaps + numpy.cumsum(is_gap)
+        self._last_extent = int(queue_ids[-1]), int(lasts[-1])
+        self._gaps = int(found[-1])
+        return found
+
+    def _cuts(self, gaps: Integers) -> numpy.typing.NDArray[numpy.uint32]:
+        """The flag that no extent goes on over a gap, for each batch that stays with so many gaps up to it."""
+        before = numpy.concatenate(([self._gaps_before], gaps[:-1]))
+        self._gaps_before = int(gaps[-1])
+        return numpy.where(gaps != before, numpy.uint32(CUT_BEFORE), numpy.uint32(0))
 
     def _first_horizon(self, content: memoryview, batches: Integers, places: Integers, rulings: Integers) -> int:
         """When the first tombstone among these batches may go."""
