@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.consumer_groups.heartbeats import Consumer, Table, given
 from tests.broker.consumer_groups.small_steps import small_steps
-from tests.broker.consumer_groups.transcript import GROUP, Pending, Transcript
+from tests.broker.consumer_groups.transcript import GROUP, Pending, Transcript, protocols
 
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.events.event_frame import EventFrame
@@ -222,3 +222,59 @@ def test_a_join_whose_answer_has_not_left_when_the_next_rebalance_begins_counts_
         assert all(answer.error is ErrorCode.NONE for answer in joins.values())
         assert group.generation == generation + 1
         assert {joins[name].generation_id for name in joins if name != heard[0]} == {generation + 1}
+
+
+def test_an_assignment_that_is_being_recorded_when_the_next_rebalance_begins_is_given_up() -> None:
+    """Although the leader, the last of those that wait, has not been refused yet."""
+    followers = ("b", "c", "d", "e", "f")
+    with small_steps():
+        table = Transcript()
+        table.join("a", instance="i-a", version=3)
+        table.wait(0)
+        joins = {name: table.join(name, version=3) for name in followers}
+        joins["a"] = table.join("a", instance="i-a", version=3, member_id="")  # leads still, and comes last now
+        table.wait(0)
+        table.ids = {name: answer.member_id for name, answer in joins.items()}
+        group = table.machine.state.classic[GROUP]
+        assert list(group.members)[-1] == group.leader == table.ids["a"]
+        generation = group.generation
+        syncs = {name: table.sync(name, generation) for name in followers}
+        syncs["a"] = table.sync("a", generation, {"a": b"all"}, instance="i-a")
+        for _ in range(4):
+            table.advance()
+        written = len(table.log)
+        table.leave("b")
+        assert not syncs["a"].answered
+        table.wait(0)
+        assert group.state.value == "PreparingRebalance"
+        assert {syncs[name].error for name in syncs if name != "b"} == {ErrorCode.REBALANCE_IN_PROGRESS}
+        assert len(table.log) == written
+
+
+def test_a_refusal_that_comes_late_leaves_alone_what_a_member_has_asked_since() -> None:
+    with small_steps():
+        table = Transcript()
+        table.join("a", version=3)
+        table.wait(0)
+        table.ids["a"] = next(iter(table.machine.state.classic[GROUP].members))
+        joins = {name: table.join(name, version=3) for name in ("b", "c", "d")}
+        joins["a"] = table.join("a", version=3)
+        table.wait(0)
+        table.ids = {name: answer.member_id for name, answer in joins.items()}
+        group = table.machine.state.classic[GROUP]
+        first = [table.sync(name, group.generation) for name in ("b", "c", "d")]
+        again = table.join("a", version=3, offers=protocols("range", "sticky"))
+        assert [sync.answered for sync in first] == [True, False, False]
+        table.leave("b", "c")
+        back = table.join("d", version=3)
+        assert first[-1].error is ErrorCode.REBALANCE_IN_PROGRESS
+        table.advance()
+        table.advance()
+        assert back.error is ErrorCode.NONE
+        second = table.sync("d", back.generation_id)
+        table.wait(0)
+        assert again.leader == again.member_id
+        assert not second.answered
+        table.sync("a", again.generation_id, {"d": b"its share"})
+        table.wait(0)
+        assert second.assignment == b"its share"
