@@ -19,7 +19,9 @@ from mainstem.nameserver.errors import (
     NodeIdTaken,
     NodeWasRemoved,
 )
+from mainstem.nameserver.quorum.proposer import Make
 from mainstem.nameserver.state.plans import reduced_slots
+from mainstem.nameserver.state.replica import ChangeOutcome
 
 
 def test_a_dead_node_is_known_as_dead_everywhere_and_why_and_comes_back() -> None:
@@ -520,10 +522,19 @@ def test_slots_without_queues_go_back_where_many_are_kept_fewer_times(monkeypatc
         await leader.operations.slot_moved(slot, once, 1, [thrice])
         await leader.administration.delete_topics([topic.name])
         await asyncio.sleep(1)
-        moving = leader.lookups.moving_slots
+        moving, propose, refused = leader.lookups.moving_slots, leader.proposer.propose, list[str]()
         assert not moving.wishes, "its records are not gone yet"
+
+        async def full_once(make: Make, request: bytes) -> ChangeOutcome:
+            if make.__name__ == "_make_restoring" and not refused:
+                refused.append("too many changes wait")
+                raise MetadataUnavailable(refused[0])
+            return await propose(make, request)
+
+        monkeypatch.setattr(leader.proposer, "propose", full_once)
         await leader.operations.slot_settled(slot, 1)
         await cluster.until(lambda: slot in moving.wishes)
+        assert refused, "and it was tried again"
         assert len(leader.lookups.placements()[moving.wishes[slot].group]) == 3
         await cluster.close()
 

@@ -89,9 +89,9 @@ class LeaderDuties:
         moving = state.moving_slots
         seen = (state.topic_table.deletions, len(moving.numbers), len(moving.wishes), len(moving.others))
         if seen != self._looked_at:
-            self._looked_at = seen
             if state.slot_to_restore() is not None:
                 await self._proposer.propose(self._make_restoring, b"")
+            self._looked_at = seen  # not before: a change that is not taken now is tried again
 
     async def _make_restoring(self) -> Made:
         """A move that was refused is tried again when there are other topics, or other moves."""
