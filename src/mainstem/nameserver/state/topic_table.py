@@ -273,12 +273,8 @@ class TopicTable:
     def reconsidered(self) -> Iterator[TopicConfigsChanged]:
         """Give the present topics the settings that they have by the present defaults, one after the other, as it is
         asked for the next; no topic may change meanwhile."""
-        known: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
-        for topic in tuple(self.by_number.values()):
-            key = tuple(sorted(topic.configs.items()))
-            settings = known.get(key) or known.setdefault(key, self._settings(topic.configs))
-            if settings != topic.settings:
-                yield TopicConfigsChanged(topic, self._replace(topic, replace(topic, settings=settings)))
+        for topic, after in self._changed_by(self.defaults):
+            yield TopicConfigsChanged(topic, self._replace(topic, after))
 
     def check_defaults(self, defaults: Mapping[str, str]) -> Iterator[tuple[Topic, Topic]]:
         """Each topic that they change, as it is and as it would be. Raises `InvalidConfig` for what a topic cannot
@@ -286,18 +282,22 @@ class TopicTable:
         check_configs(defaults)
         if self._has_remote_store:
             check_local_limits(topic_settings(_NO_CONFIGS, defaults))
+        for topic, after in self._changed_by(defaults):
+            if topic.settings.remote_storage_enable:
+                try:
+                    check_tiering(after.settings, topic.settings, has_store=self._has_remote_store)
+                except InvalidConfig as error:
+                    raise InvalidConfig(f"topic {topic.name!r} has a remote tier: {error}") from None
+            yield topic, after
+
+    def _changed_by(self, defaults: Mapping[str, str]) -> Iterator[tuple[Topic, Topic]]:
+        """Each topic that has other settings by these defaults, as it is and as it would be."""
         known: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
         for topic in tuple(self.by_number.values()):
             key = tuple(sorted(topic.configs.items()))
             settings = known.get(key) or known.setdefault(key, topic_settings(topic.configs, defaults))
-            if settings == topic.settings:
-                continue
-            if topic.settings.remote_storage_enable:
-                try:
-                    check_tiering(settings, topic.settings, has_store=self._has_remote_store)
-                except InvalidConfig as error:
-                    raise InvalidConfig(f"topic {topic.name!r} has a remote tier: {error}") from None
-            yield topic, replace(topic, settings=settings)
+            if settings != topic.settings:
+                yield topic, replace(topic, settings=settings)
 
     # snapshots
 
