@@ -177,7 +177,7 @@ class MetadataState:
         self._next_producer_id = 0
         self._feature_level = FeatureLevel.FIRST
         self._is_behind_defaults = False
-        """Whether topics have the settings of earlier defaults."""
+        """Whether topics still have the settings that followed from earlier defaults."""
         self._unknown: dict[tuple[str, str], UnknownCommand] = {}
         """Kept for the versions that know them, in the order in which they were logged last."""
 
@@ -407,7 +407,7 @@ class MetadataState:
         return set(placements[self._slots[command.slot]]) == set(placements[command.group])
 
     def _reduces(self, command: MoveSlot) -> bool:
-        """Whether a slot moves to a write group with fewer replicas than its class has."""
+        """Whether this move brings a slot to a write group with fewer replicas than its class has."""
         if not 0 <= command.slot < len(self._slots) or command.group not in self.placements:
             return False  # refused for another reason
         return len(self.placements[command.group]) < self.factors[command.slot // SLOTS]

@@ -38,7 +38,8 @@ def factors_of(
 def _factor(
     own: range, slots: Sequence[int], placements: Mapping[int, Sequence[int]], moved: Collection[int], fewer: int
 ) -> int:
-    """That of the class with these slots. If all of them have moved, it is no less than the class was made with."""
+    """The factor of the class with these slots. If all of them have moved, it is no less than the class
+    was made with."""
     stayed = next((slot for slot in own if slot not in moved), None)
     if stayed is not None:
         return len(placements[slots[stayed]])
