@@ -1,0 +1,61 @@
+"""A slot is fenced only once the guests that its next write group brings follow the one before by a few blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.fakes.clock import FakeClock
+from tests.storage.cluster.test_membership_steps import Group
+
+from mainstem.kernel import QueueTable
+from mainstem.model import SLOTS
+from mainstem.raft import Membership
+from mainstem.storage.cluster.slot_mover import GUEST_LAG_BLOCKS_MAX, NO_METADATA, SlotMover, Wish
+from mainstem.storage.placement import Placement
+from mainstem.storage.state.slot_moves import SlotMoves
+
+SLOT = 5
+
+
+class Led(Group):
+    """A write group that node 1 leads."""
+
+    def __init__(self, *voters: int, guest: int = 0) -> None:
+        super().__init__(*voters)
+        self.membership = Membership.of(voters, [guest] if guest else [])
+
+    @property
+    def committed_membership(self) -> Membership:
+        return self.membership
+
+    def fences_changed(self) -> None:
+        """No block of it waits for a fence."""
+
+
+def standing(before: Led, to: Led) -> str:
+    """How far a slot is that is to move between these."""
+    groups: Any = [before, to]
+    nothing: Any = None
+    mover = SlotMover(
+        SlotMoves(QueueTable(), Placement([0] * SLOTS)), groups, QueueTable(), nothing, nothing, tuple, bool,
+        FakeClock(), block_bytes_max=1 << 20, has_objects=True,
+    )  # fmt: skip
+    mover.metadata = NO_METADATA._replace(wishes=lambda: {SLOT: Wish(1, 1)})
+    asyncio.run(mover.look())
+    return mover.standing[SLOT]
+
+
+def test_a_guest_follows_when_it_has_some_of_the_log_and_lacks_a_few_blocks() -> None:
+    goes_on = "queues do not move between write groups in a cluster with an object store"
+    for length, lacks, follows in (
+        (3, 3, False),  # a short log of which it has nothing: it may start again, and not know that it is a member
+        (3, 2, True),
+        (1000, GUEST_LAG_BLOCKS_MAX + 1, False),
+        (1000, GUEST_LAG_BLOCKS_MAX, True),
+    ):
+        before, to = Led(1, guest=4), Led(1, 4)
+        before.last_index, before.behind = length, {4: lacks}
+        assert standing(before, to) == (goes_on if follows else "node 4 copies what write group 0 has")
+    before.silent.add(4)
+    assert standing(before, to) == "node 4 copies what write group 0 has"
