@@ -57,6 +57,25 @@ def test_no_more_are_under_way_than_there_are_threads_and_the_rest_wait() -> Non
     assert third.result() == "third"
 
 
+def test_threads_end_when_nobody_has_them_any_more() -> None:
+    """A process that runs one task after the other has a store for each of them."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.threads = CallThreads(2, "owned")
+
+        def call(self) -> threading.Thread:
+            return threading.current_thread()
+
+    owner = Owner()
+    thread = owner.threads.submit(owner.call).result(PATIENCE_SECONDS)
+    assert owner.threads.submit(owner.call).result(PATIENCE_SECONDS) is not None
+    assert thread.is_alive()
+    del owner
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
 def test_a_call_that_never_returns_keeps_no_process_alive() -> None:
     ended = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert (ended.returncode, ended.stdout.strip()) == (0, "the end"), ended.stderr

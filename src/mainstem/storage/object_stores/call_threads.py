@@ -13,16 +13,17 @@ T = TypeVar("T")
 
 
 class CallThreads(Executor):
-    """As a ThreadPoolExecutor, for whose threads Python waits at its end, but of daemon threads."""
+    """As a ThreadPoolExecutor, for whose threads Python waits at its end, but of daemon threads. As there, the threads
+    end when nobody has the pool any more and the calls that it was given are over."""
 
     def __init__(self, threads_max: int, name: str) -> None:
         self._threads_max = threads_max
         self._name = name
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._free = 0
-        """Threads that wait for a call, less the calls that wait for a thread."""
+        self._free = threading.Semaphore(0)
+        """Threads that wait for a call, as long as there may be more threads; more than that afterwards."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -37,19 +38,25 @@ class CallThreads(Executor):
             else:
                 future.set_result(found)
 
-        with self._lock:
-            self._free -= 1
-            begins = self._free < 0 and self._threads < self._threads_max
-            if begins:
-                self._threads += 1
-                self._free += 1
         self._calls.put(call)
-        if begins:
-            threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
+        with self._lock:
+            if self._threads < self._threads_max and not self._free.acquire(blocking=False):
+                self._threads += 1
+                name = f"{self._name}-{self._threads}"
+                threading.Thread(target=_work, args=(self._calls, self._free), name=name, daemon=True).start()
         return future
 
-    def _run(self) -> None:
-        while True:
-            self._calls.get()()
-            with self._lock:
-                self._free += 1
+    def __del__(self) -> None:
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+
+def _work(calls: SimpleQueue[Callable[[], None] | None], free: threading.Semaphore) -> None:
+    """Make calls until there is none instead of one. Between two of them the thread holds neither, nor the pool."""
+    while True:
+        call = calls.get()
+        if call is None:
+            return
+        call()
+        del call
+        free.release()
