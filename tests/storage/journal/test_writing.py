@@ -603,6 +603,24 @@ async def test_who_can_wait_is_told_to_while_the_next_file_is_filled_and_for_so_
     await journal.close()
 
 
+async def test_each_segment_is_waited_for_anew_though_nobody_asked_since_the_one_before() -> None:
+    files, clock = SimulatedFiles(), FakeClock()
+    files.memory_comes.clear()
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    journal = (await started(files, config, clock)).journal
+    await until(lambda: any(path.endswith(".new") for path in files.paths()))
+    indexes = itertools.count(1)
+    for segments in (1, 2):
+        while not journal.lacks_memory():
+            await journal.write([data_block(next(indexes))])
+        assert len(journal.segments()) == segments
+        clock.advance(WAITS_SECONDS_MAX)
+        while len(journal.segments()) == segments:
+            await journal.write([data_block(next(indexes))])
+    files.memory_comes.set()
+    await journal.close()
+
+
 async def test_nobody_waits_for_files_that_no_room_is_for_or_that_are_synced() -> None:
     config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
     for durability in (Durability.ASYNC, Durability.SYNC):

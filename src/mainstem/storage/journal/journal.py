@@ -318,10 +318,9 @@ class Journal:
         """Whether a writer that can wait had better do so until the next segment's file is filled: a write to one that
         is not has to wait for memory, and everybody else with it."""
         segment = self._open
-        if self._next.at_hand or not self._pool.lacks_files or segment is None:
+        lasts = segment is None or segment.offset < segment.size * WAITS_FROM_PART
+        if lasts or self._next.at_hand or not self._pool.lacks_files:
             self._lacked_since = None
-            return False
-        if segment.offset < segment.size * WAITS_FROM_PART:
             return False
         now = self._clock.monotonic()
         if self._lacked_since is None:
