@@ -168,10 +168,11 @@ def test_a_writer_among_garbage_keeps_the_buffers_until_they_are_written(
     path = tmp_path / "file"
     path.write_bytes(b"")
     with path.open("r+b") as file:
-        garbage: list[object] = [compiled.DurableWriter()]
-        garbage[0].begin(file.fileno(), 0, [b"content"])  # type: ignore[attr-defined]
+        writer = compiled.DurableWriter()
+        writer.begin(file.fileno(), 0, [b"content"])
+        garbage: list[object] = [writer]
         garbage.append(garbage)
-        del garbage
+        del garbage, writer
         gc.collect()
         assert path.read_bytes() == b"content"
     assert not wrong
