@@ -18,7 +18,7 @@ from mainstem.kernel import DurableWriter, pure
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.storage.disks.commit_thread import CommitThread
-from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
+from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.disks.disk_reads import DirectReads
 from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.page_cache_room import ROOM_BYTES_MIN, PageCacheRoom
@@ -250,28 +250,18 @@ def test_a_file_is_not_closed_before_its_reads_are_over_even_those_that_nobody_w
         files = DiskFiles(tmp_path)
         over = threading.Event()
         reads = HeldReads(tmp_path / "file", over, shared=shared)
-        with ThreadPoolExecutor(1) as housekeeping:
-            file = DiskFile(
-                reads,
-                files.commits,
-                files.fills,
-                files.copies,
-                files.large_copies,
-                files.reads,
-                files.reads_at_once,
-                housekeeping,
-            )
-            reading = asyncio.get_running_loop().create_task(file.read(0, 1 << 20, at_once=True))
-            await asyncio.to_thread(reads.begun.wait)
-            reading.cancel()
-            closing = asyncio.get_running_loop().create_task(file.close())
-            done, _ = await asyncio.wait([closing], timeout=0.05)
-            assert not done
+        file = files.file_over(reads)
+        reading = asyncio.get_running_loop().create_task(file.read(0, 1 << 20, at_once=True))
+        await asyncio.to_thread(reads.begun.wait)
+        reading.cancel()
+        closing = asyncio.get_running_loop().create_task(file.close())
+        done, _ = await asyncio.wait([closing], timeout=0.05)
+        assert not done
+        os.fstat(reads.descriptor)
+        over.set()
+        await asyncio.wait_for(closing, PATIENCE_SECONDS)
+        with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(reads.descriptor)
-            over.set()
-            await asyncio.wait_for(closing, PATIENCE_SECONDS)
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                os.fstat(reads.descriptor)
         await files.close()
 
     asyncio.run(story())

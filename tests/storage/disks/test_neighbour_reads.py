@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 from mainstem.kernel import fill_pieces
 from mainstem.model import Buffer
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES
-from mainstem.storage.disks.disk_files import DiskFile, DiskFiles
+from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.disks.disk_reads import ALIGNMENT, DirectReads, open_for_pieces
 from mainstem.storage.disks.neighbour_reads import CHUNKS_TOGETHER, NeighbourReads
 from mainstem.storage.disks.read_threads import ReadThreads
@@ -131,26 +130,16 @@ def test_a_file_that_closes_waits_for_chunks_that_were_only_asked_for(path: Path
     async def story() -> None:
         files = DiskFiles(path.parent)
         reads = WatchedReads(path)
-        with ThreadPoolExecutor(1) as housekeeping:
-            file = DiskFile(
-                reads,
-                files.commits,
-                files.fills,
-                files.copies,
-                files.large_copies,
-                files.reads,
-                files.reads_at_once,
-                housekeeping,
-            )
-            reading = [
-                asyncio.get_running_loop().create_task(file.read(number * CHUNK_BYTES, CHUNK_BYTES, at_once=True))
-                for number in (0, 1)
-            ]
-            await asyncio.sleep(0)
-            assert not reads.asked
-            await asyncio.wait_for(file.close(), PATIENCE_SECONDS)
-            assert reads.asked == [(0, 2)]
-            await asyncio.gather(*reading)
+        file = files.file_over(reads)
+        reading = [
+            asyncio.get_running_loop().create_task(file.read(number * CHUNK_BYTES, CHUNK_BYTES, at_once=True))
+            for number in (0, 1)
+        ]
+        await asyncio.sleep(0)
+        assert not reads.asked
+        await asyncio.wait_for(file.close(), PATIENCE_SECONDS)
+        assert reads.asked == [(0, 2)]
+        await asyncio.gather(*reading)
         await files.close()
 
     asyncio.run(story())

@@ -107,6 +107,10 @@ class DiskFiles:
         except asyncio.CancelledError:
             job.add_done_callback(_close_result)
             raise
+        return self.file_over(reads)
+
+    def file_over(self, reads: ReadableFile) -> DiskFile:
+        """A file that is open already."""
         return DiskFile(
             reads,
             self.commits,
@@ -186,9 +190,8 @@ class DiskFile:
         reading: DiskThread,
         reading_at_once: ReadThreads,
         housekeeping: ThreadPoolExecutor,
-        room: PageCacheRoom | None = None,
+        room: PageCacheRoom,
     ) -> None:
-        """`room`: none is that of a page cache of which nothing is known."""
         self._reads = reads
         self._room = room
         self._descriptor = reads.descriptor
@@ -267,7 +270,7 @@ class DiskFile:
                 if self._promises:
                     return False
         room = self._room
-        if room is None or not room.is_there():
+        if not room.is_there():
             return False
         began = time.perf_counter()
         try:
