@@ -9,11 +9,8 @@ or clients: configs that bound what others may do (connections, copies to the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, LONG_MIN, ConfigType, DeclaredConfig
 
-from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, DeclaredConfig
-
-_LONG, _INT, _DOUBLE = ConfigType.LONG, ConfigType.INT, ConfigType.DOUBLE
 _DOUBLE_MAX = 1.7976931348623157e308
 
 _LOOP = "a node serves its clients on one event loop, and its disks by threads of their own number."
@@ -28,90 +25,75 @@ _LOGIN = "nodes do not log in to each other with SASL: they show certificates, o
 _RECORDS = "a coordinator's records are written to the journal at once, without a buffer that is kept."
 
 
-def _declared(
-    name: str, kind: ConfigType, default: str, reason: str, documentation: str, least: float, most: float
+def _int(
+    name: str, default: int, least: int, reason: str, documentation: str, *, most: int = INT_MAX
 ) -> DeclaredConfig:
+    return _config(name, ConfigType.INT, str(default), reason, documentation, least, most)
+
+
+def _long(name: str, default: int, least: int, reason: str, documentation: str) -> DeclaredConfig:
+    return _config(name, ConfigType.LONG, str(default), reason, documentation, least)
+
+
+def _double(name: str, default: str, most: float, reason: str, documentation: str) -> DeclaredConfig:
+    return _config(name, ConfigType.DOUBLE, default, reason, documentation, 0, most)
+
+
+def _text(name: str, default: str, reason: str, documentation: str) -> DeclaredConfig:
+    return _config(name, ConfigType.STRING, default, reason, documentation)
+
+
+def _switch(name: str, default: str, reason: str, documentation: str) -> DeclaredConfig:
+    return _config(name, ConfigType.BOOLEAN, default, reason, documentation)
+
+
+def _config(
+    name: str, kind: ConfigType, default: str, reason: str, documentation: str,
+    least: float = LONG_MIN, most: float = LONG_MAX,
+) -> DeclaredConfig:  # fmt: skip
     return DeclaredConfig(
         name=name, type=kind, default=default, minimum=least, maximum=most,
         documentation=documentation, without_effect=reason,
     )  # fmt: skip
 
 
-def _numbers() -> Iterator[DeclaredConfig]:
-    """Defaults and bounds are Kafka's."""
-    for name, default, least, reason, what in (
-        ("background.threads", 10, 1, _LOOP, "Threads for background work."),
-        ("num.io.threads", 8, 1, _LOOP, "Threads that process requests."),
-        ("num.network.threads", 3, 1, _LOOP, "Threads that receive requests and send responses."),
-        ("num.recovery.threads.per.data.dir", 2, 1, _RECOVERY, "Threads that recover logs when a node starts."),
-        ("num.replica.fetchers", 1, 1, _GROUPS, "Threads that copy from each leader."),
-        ("log.cleaner.threads", 1, 0, _SPARK, "Threads that compact."),
-        ("log.cleaner.io.buffer.size", 524_288, 0, _SPARK, "Bytes of the buffers that compaction reads and writes by."),
-        ("remote.log.manager.copier.thread.pool.size", 10, 1, _TIER, "Threads that copy to the remote tier."),
-        ("remote.log.manager.expiration.thread.pool.size", 10, 1, _TIER, "Threads that delete from the remote tier."),
-        ("remote.log.manager.follower.thread.pool.size", 2, 1, _TIER, "Threads of followers of the remote tier."),
-        ("remote.log.reader.threads", 10, 1, _TIER, "Threads that read from the remote tier."),
-        ("remote.fetch.max.wait.ms", 500, 1, _TIER, "How long a fetch waits for the remote tier."),
-        ("group.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
-        ("share.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
-    ):
-        yield _declared(name, _INT, str(default), reason, what, least, INT_MAX)
-    for name, default, least, reason, what in (
-        ("log.cleaner.backoff.ms", 15_000, 0, _SPARK, "How long the cleaner sleeps when there is nothing to compact."),
-        ("log.cleaner.dedupe.buffer.size", 134_217_728, 0, _SPARK, "Bytes of the table of keys that compaction makes."),
-        ("remote.list.offsets.request.timeout.ms", 30_000, 1, _TIER, "How long ListOffsets waits for the remote tier."),
-        ("remote.log.index.file.cache.total.size.bytes", 1_073_741_824, 1, _INDEX, "The cache of remote indexes."),
-        ("sasl.kerberos.min.time.before.relogin", 60_000, 0, _KERBEROS, "How long two logins lie apart."),
-    ):
-        yield _declared(name, _LONG, str(default), reason, what, least, LONG_MAX)
-    for name, default_text, most, reason, what in (
-        ("log.cleaner.io.buffer.load.factor", "0.9", 1.0, _SPARK, "How full the table of keys may become."),
-        (
-            "log.cleaner.io.max.bytes.per.second",
-            "1.7976931348623157E308",
-            _DOUBLE_MAX,
-            _PACED,
-            "The pace of compaction.",
-        ),
-        ("sasl.kerberos.ticket.renew.jitter", "0.05", 1.0, _KERBEROS, "How much renewals vary."),
-        ("sasl.kerberos.ticket.renew.window.factor", "0.8", 1.0, _KERBEROS, "When a ticket is renewed."),
-        ("sasl.login.refresh.window.factor", "0.8", 1.0, _LOGIN, "When a node's own login is renewed."),
-        ("sasl.login.refresh.window.jitter", "0.05", 0.25, _LOGIN, "How much renewals of it vary."),
-    ):
-        yield _declared(name, _DOUBLE, default_text, reason, what, 0, most)
-    for name, default, most, what in (
-        (
-            "sasl.login.refresh.buffer.seconds",
-            300,
-            3_600,
-            "How long before a login ends it is renewed.",
-        ),
-        ("sasl.login.refresh.min.period.seconds", 60, 900, "How long two renewals lie apart."),
-    ):
-        yield _declared(name, _INT, str(default), _LOGIN, what, 0, most)
-
-
-def _others() -> Iterator[DeclaredConfig]:
-    for name, default, what in (
-        ("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "The program that gets a ticket."),
-        ("sasl.kerberos.service.name", "", "The name of the brokers' principal."),
-    ):
-        yield DeclaredConfig(
-            name=name, type=ConfigType.STRING, default=default, documentation=what, without_effect=_KERBEROS
-        )
-    for name, default, what, reason in (
-        (
-            "transaction.partition.verification.enable", "true",
-            "Whether a transactional batch is refused that belongs to no transaction.", "it always is.",
-        ),
-        (
-            "follower.fetch.last.tiered.offset.enable", "false",
-            "Whether a new replica leaves out what is in the remote tier.", "it always does.",
-        ),
-    ):  # fmt: skip
-        yield DeclaredConfig(
-            name=name, type=ConfigType.BOOLEAN, default=default, documentation=what, without_effect=reason
-        )
-
-
-KEPT_CONFIGS = (*_numbers(), *_others())
+KEPT_CONFIGS = (
+    _int("background.threads", 10, 1, _LOOP, "Threads for background work."),
+    _int("num.io.threads", 8, 1, _LOOP, "Threads that process requests."),
+    _int("num.network.threads", 3, 1, _LOOP, "Threads that receive requests and send responses."),
+    _int("num.recovery.threads.per.data.dir", 2, 1, _RECOVERY, "Threads that recover logs when a node starts."),
+    _int("num.replica.fetchers", 1, 1, _GROUPS, "Threads that copy from each leader."),
+    _int("log.cleaner.threads", 1, 0, _SPARK, "Threads that compact."),
+    _int("log.cleaner.io.buffer.size", 524_288, 0, _SPARK, "Bytes of the buffers that compaction reads and writes by."),
+    _int("remote.log.manager.copier.thread.pool.size", 10, 1, _TIER, "Threads that copy to the remote tier."),
+    _int("remote.log.manager.expiration.thread.pool.size", 10, 1, _TIER, "Threads that delete from the remote tier."),
+    _int("remote.log.manager.follower.thread.pool.size", 2, 1, _TIER, "Threads of followers of the remote tier."),
+    _int("remote.log.reader.threads", 10, 1, _TIER, "Threads that read from the remote tier."),
+    _int("remote.fetch.max.wait.ms", 500, 1, _TIER, "How long a fetch waits for the remote tier."),
+    _int("group.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
+    _int("share.coordinator.cached.buffer.max.bytes", 1_048_588, 524_288, _RECORDS, "The buffer that is kept."),
+    _long("log.cleaner.backoff.ms", 15_000, 0, _SPARK, "How long the cleaner sleeps when there is nothing to compact."),
+    _long("log.cleaner.dedupe.buffer.size", 134_217_728, 0, _SPARK,
+        "Bytes of the table of keys that compaction makes."),
+    _long("remote.list.offsets.request.timeout.ms", 30_000, 1, _TIER,
+        "How long ListOffsets waits for the remote tier."),
+    _long("remote.log.index.file.cache.total.size.bytes", 1_073_741_824, 1, _INDEX, "The cache of remote indexes."),
+    _long("sasl.kerberos.min.time.before.relogin", 60_000, 0, _KERBEROS, "How long two logins lie apart."),
+    _double("log.cleaner.io.buffer.load.factor", "0.9", 1, _SPARK, "How full the table of keys may become."),
+    _double("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308", _DOUBLE_MAX, _PACED,
+        "The pace of compaction."),
+    _double("sasl.kerberos.ticket.renew.jitter", "0.05", 1, _KERBEROS, "How much renewals vary."),
+    _double("sasl.kerberos.ticket.renew.window.factor", "0.8", 1, _KERBEROS, "When a ticket is renewed."),
+    _double("sasl.login.refresh.window.factor", "0.8", 1, _LOGIN, "When a node's own login is renewed."),
+    _double("sasl.login.refresh.window.jitter", "0.05", 0.25, _LOGIN, "How much renewals of it vary."),
+    _int("sasl.login.refresh.buffer.seconds", 300, 0, _LOGIN,
+        "How long before a login ends it is renewed.", most=3_600),
+    _int("sasl.login.refresh.min.period.seconds", 60, 0, _LOGIN, "How long two renewals lie apart.", most=900),
+    _text("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", _KERBEROS, "The program that gets a ticket."),
+    _text("sasl.kerberos.service.name", "", _KERBEROS, "The name of the brokers' principal."),
+    _switch("transaction.partition.verification.enable", "true", "it always is.",
+        "Whether a transactional batch is refused that belongs to no transaction."),
+    _switch("follower.fetch.last.tiered.offset.enable", "false", "it always does.",
+        "Whether a new replica leaves out what is in the remote tier."),
+)  # fmt: skip
+"""Defaults and bounds are Kafka's."""
