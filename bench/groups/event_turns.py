@@ -1,6 +1,6 @@
 """The longest turn of the event loop, in the loop's own processor time, at each event of a large group: one coordinator
-of one partition in this process, on a log in memory, with its answers encoded and nothing else. Collections of garbage
-are measured by themselves.
+of one partition in this process, on a log in memory, with its answers encoded and nothing else. No garbage is collected
+meanwhile: in a node that may make a turn longer. A full collection is a row of its own, among very many groups.
 """
 
 from __future__ import annotations
