@@ -62,5 +62,19 @@ def replace_member(node: Serving, old: int, new: int, *options: str) -> str:
     return told
 
 
+def all_have_moved(node: Serving) -> None:
+    """Wait until no queue moves between write groups any more."""
+    eventually(
+        lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
+        seconds=PATIENCE_SECONDS,
+        what="the end of all moves",
+    )
+
+
+def copies(node: Serving, topic: str) -> list[int]:
+    """How many replicas each partition has."""
+    return [len(one["replicas"]) for one in mainstem_json(node, "topic", "describe", topic)["partitions"]]
+
+
 def mainstem_json(node: Serving, *arguments: str) -> Any:
     return json.loads(mainstem(node, *arguments, "--json"))

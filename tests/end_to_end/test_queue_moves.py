@@ -18,7 +18,7 @@ from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.sharing import Sharing
 from tests.end_to_end.load import Load, Queue
 from tests.end_to_end.readers import read_all
-from tests.end_to_end.shell import mainstem, mainstem_json, refused
+from tests.end_to_end.shell import all_have_moved, mainstem, mainstem_json, refused
 from tests.end_to_end.tiering import split_and_merge
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
@@ -102,11 +102,7 @@ def test_queues_move_under_load(node: Serving) -> None:
             if partition == PARTITIONS // 2:
                 node.kill()
                 node.start()
-        eventually(
-            lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
-            seconds=PATIENCE_SECONDS,
-            what="the end of all moves",
-        )
+        all_have_moved(node)
         goes_on(load)
         load.finish()
     finally:

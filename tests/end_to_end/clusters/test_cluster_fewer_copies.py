@@ -10,10 +10,10 @@ from kafka import TopicPartition as PythonPartition
 from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.shell import all_have_moved, copies, mainstem, mainstem_json
 from tests.end_to_end.tiering import split_and_merge
 from tests.harness.patience import PATIENCE_SECONDS
-from tests.harness.serving import Serving, eventually
+from tests.harness.serving import eventually
 
 TOPIC = "cheaper"
 NODES = [1, 2, 3]
@@ -22,18 +22,6 @@ SETTINGS = (
     "pipeline.mode=off", "groups.rebalance_delay_ms=0", "nameserver.write_groups=2", "journal.segment_bytes=1MiB",
     "storage.write_cache_bytes=1MiB",
 )  # fmt: skip
-
-
-def copies(node: Serving, topic: str = TOPIC) -> list[int]:
-    return [len(one["replicas"]) for one in mainstem_json(node, "topic", "describe", topic)["partitions"]]
-
-
-def all_have_moved(node: Serving) -> None:
-    eventually(
-        lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
-        seconds=PATIENCE_SECONDS,
-        what="the end of all moves",
-    )
 
 
 def test_a_topic_is_kept_once_from_now_on(tmp_path: Path) -> None:
@@ -52,14 +40,16 @@ def test_a_topic_is_kept_once_from_now_on(tmp_path: Path) -> None:
                 assert python.alter_partition_reassignments({first: [2]}) == {first: None}
             finally:
                 python.close()
-            eventually(lambda: copies(asked)[0] == 1, seconds=PATIENCE_SECONDS, what="the first queue on one node")
+            eventually(
+                lambda: copies(asked, TOPIC)[0] == 1, seconds=PATIENCE_SECONDS, what="the first queue on one node"
+            )
             told = mainstem_json(asked, "topic", "alter", TOPIC, "--replication-factor", "1")
             assert told["moving"] == PARTITIONS - 1
             cluster.kill(3)  # with the only next replicas of some queues, wherever their moves are
             cluster.start(3)
             cluster.wait_until_well()
             all_have_moved(asked)
-            assert copies(asked) == [1] * PARTITIONS
+            assert copies(asked, TOPIC) == [1] * PARTITIONS
             goes_on(load, TOPIC, range(PARTITIONS))
             cluster.create_topic("later", 50, copies=3)
             assert copies(asked, "later") == [3] * 50
@@ -67,7 +57,7 @@ def test_a_topic_is_kept_once_from_now_on(tmp_path: Path) -> None:
             told = mainstem_json(asked, "topic", "alter", TOPIC, "--replication-factor", "3")
             assert told["moving"] == PARTITIONS
             all_have_moved(asked)
-        assert copies(asked) == [3] * PARTITIONS
+        assert copies(asked, TOPIC) == [3] * PARTITIONS
         check(cluster, load)
         for node_id in NODES:  # the others have what it had alone meanwhile
             cluster.kill(node_id)

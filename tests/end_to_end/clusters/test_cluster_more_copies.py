@@ -10,10 +10,10 @@ from kafka import TopicPartition as PythonPartition
 from tests.clients.drivers import kafka_python
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.shell import all_have_moved, copies, mainstem, mainstem_json
 from tests.end_to_end.tiering import split_and_merge
 from tests.harness.patience import PATIENCE_SECONDS
-from tests.harness.serving import Serving, eventually
+from tests.harness.serving import eventually
 
 TOPIC = "dearer"
 NODES = [1, 2, 3]
@@ -22,14 +22,6 @@ SETTINGS = (
     "pipeline.mode=off", "groups.rebalance_delay_ms=0", "nameserver.write_groups=2", "journal.segment_bytes=1MiB",
     "storage.write_cache_bytes=1MiB",
 )  # fmt: skip
-
-
-def copies(node: Serving) -> list[int]:
-    return [len(one["replicas"]) for one in mainstem_json(node, "topic", "describe", TOPIC)["partitions"]]
-
-
-def none_moves(node: Serving) -> bool:
-    return not mainstem_json(node, "cluster", "status")["slot_moves"]
 
 
 def test_a_topic_is_kept_three_times_from_now_on(tmp_path: Path) -> None:
@@ -49,15 +41,17 @@ def test_a_topic_is_kept_three_times_from_now_on(tmp_path: Path) -> None:
                 assert python.alter_partition_reassignments({first: NODES}) == {first: None}
             finally:
                 python.close()
-            eventually(lambda: copies(asked)[0] == 3, seconds=PATIENCE_SECONDS, what="the first queue on three nodes")
+            eventually(
+                lambda: copies(asked, TOPIC)[0] == 3, seconds=PATIENCE_SECONDS, what="the first queue on three nodes"
+            )
             told = mainstem_json(asked, "topic", "alter", TOPIC, "--replication-factor", "3")
             assert told["moving"] == PARTITIONS - 1
             cluster.kill(3)  # with the only replicas of some queues, wherever their moves are
             cluster.start(3)
             cluster.wait_until_well()
-            eventually(lambda: none_moves(asked), seconds=PATIENCE_SECONDS, what="the end of all moves")
+            all_have_moved(asked)
             goes_on(load, TOPIC, range(PARTITIONS))
-        assert copies(asked) == [3] * PARTITIONS
+        assert copies(asked, TOPIC) == [3] * PARTITIONS
         check(cluster, load)
         for node in cluster.nodes.values():
             split_and_merge(node)

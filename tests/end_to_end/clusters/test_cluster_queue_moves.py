@@ -9,10 +9,9 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.shell import mainstem, mainstem_json
+from tests.end_to_end.shell import all_have_moved, mainstem, mainstem_json
 from tests.end_to_end.tiering import split_and_merge
-from tests.harness.patience import PATIENCE_SECONDS
-from tests.harness.serving import Serving, eventually
+from tests.harness.serving import Serving
 
 TOPIC = "moving"
 WRITE_GROUPS = 4
@@ -34,14 +33,6 @@ def begin(node: Serving, partition: int, *, to: int | None = None) -> None:
     if to is None:
         to = (group_of(node, partition) + 1) % WRITE_GROUPS
     mainstem(node, "cluster", "move-queue", f"{TOPIC}:{partition}", "--to", str(to))
-
-
-def all_have_moved(node: Serving) -> None:
-    eventually(
-        lambda: not mainstem_json(node, "cluster", "status")["slot_moves"],
-        seconds=PATIENCE_SECONDS,
-        what="the end of all moves",
-    )
 
 
 def epochs(bootstrap: str, ends: dict[int, int]) -> dict[int, list[int]]:
