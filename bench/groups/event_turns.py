@@ -18,6 +18,7 @@ from bench.groups.log_in_memory import QUEUE_ID, LogInMemory
 from bench.stalls.turns import MeasuredLoop
 from mainstem.broker.consumer_groups.config import ConsumerGroupsConfig
 from mainstem.broker.consumer_groups.epochs.subscribed_topics import CurrentTopics
+from mainstem.broker.consumer_groups.events.event_frame import WORK
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.members.holdings import Holdings
 from mainstem.broker.consumer_groups.modern.heartbeat import HeartbeatCaller
@@ -184,7 +185,7 @@ class Coordinator:
         """Another node takes over: it reads the log, and starts the members' sessions."""
         self.partition = self._partition()
         async with self.served():
-            await asyncio.sleep(0.1)  # for what is done in steps after the load
+            await self.until(lambda: WORK not in self.machine.timers)
 
 
 class Member:
@@ -350,6 +351,10 @@ async def classic_turns(loop: MeasuredLoop, count: int) -> list[Turn]:
             await coordinator.answers(len(back))
 
         await measure("half of them is silent", without_silent())
+        group.joined(back)
+        left = len(coordinator.machine.state.classic[GROUP].members)
+        if left != len(back):
+            raise BenchError(f"{left} members are left where {len(back)} joined again")
     return found
 
 
