@@ -4,7 +4,7 @@ somebody asked for that; planted bugs break this."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 from tests.nameserver.state.test_replica_classes import create, grow, made
@@ -189,7 +189,28 @@ def test_numbers_go_by_the_hash_of_each_queue() -> None:
             hashed = [slot_of((number << 32) + partition) for partition in range(first, 40)]
             assert first_in({hashed[20]}, number, range(first, 40)) == first + hashed.index(hashed[20])
             assert first_in({hashed[0] + SLOTS}, number, range(first, 40)) is None
-    assert number_beside(set(range(SLOTS)), 7, 3) == 7
+    assert number_beside(set(range(SLOTS)), 7, 3, queues_max=5) == (7, 5)
+
+
+def test_a_request_of_many_wide_topics_is_refused_without_looking_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = classes()
+    create(metadata, topic("a", partitions=1))
+    assert ask(metadata, WantSlotMove("a", 0, ONCE)) == ""
+    hashed: list[int] = []
+
+    def counted(reduced: Collection[int], number: int, partitions: int, queues_max: int) -> tuple[int, int]:
+        found, tried = number_beside(reduced, number, partitions, queues_max)
+        hashed.append(tried)
+        return found, tried
+
+    monkeypatch.setattr(changes, "QUEUES_TRIED_MAX", 2_000)
+    monkeypatch.setattr(changes, "QUEUES_TRIED_FOR_ALL_MAX", 20_000)
+    monkeypatch.setattr(changes, "number_beside", counted)
+    partitions = 16 * SLOTS
+    change = made(WantTopics([*(topic(f"w{it}", partitions=partitions) for it in range(100)), topic("n")]), metadata)
+    assert [refusal.kind for refusal in change.refusals] == [kind_of(InvalidReplicationFactor(""))] * 100
+    assert len(change.commands) == 1, "the narrow one has a number at once"
+    assert sum(hashed) <= 20_000 + partitions, "but for the last number that was looked at"
 
 
 class Story:
@@ -266,7 +287,7 @@ def play(stories: Sequence[Story]) -> None:
 
 PLANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "topics come anywhere": lambda patch: (
-        patch.setattr(changes, "number_beside", lambda reduced, number, partitions: number),
+        patch.setattr(changes, "number_beside", lambda reduced, number, partitions, queues_max: (number, 0)),
         patch.setattr(state, "check_new_topic", lambda *_: None),
     )[0],
     "partitions come anywhere": lambda patch: patch.setattr(state, "check_more_partitions", lambda *_: None),

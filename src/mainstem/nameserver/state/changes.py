@@ -72,7 +72,12 @@ from mainstem.nameserver.state.commands import (
     TopicCreated,
     TopicDeleted,
 )
-from mainstem.nameserver.state.plans.reduced_slots import check_named, number_beside
+from mainstem.nameserver.state.plans.reduced_slots import (
+    QUEUES_TRIED_FOR_ALL_MAX,
+    QUEUES_TRIED_MAX,
+    check_named,
+    number_beside,
+)
 from mainstem.nameserver.state.plans.replica_classes import class_for, factor_for, number_for
 from mainstem.nameserver.state.plans.replica_placement import place_write_groups
 from mainstem.nameserver.state.plans.write_group_growth import grown
@@ -242,10 +247,14 @@ class _TopicNumbers:
         self._reduced = state.reduced_slots
         self._lowest = [state.next_topic_number]
         """By how many topics were accepted before, the lowest number that is left."""
+        self._queues_left = QUEUES_TRIED_FOR_ALL_MAX
+        """That may be hashed in vain for the topics to come."""
 
     def number(self, accepted: int, which: int, partitions: int) -> int:
         del self._lowest[accepted + 1 :]
-        number = number_beside(self._reduced, number_for(self._lowest[-1], which, self._classes), partitions)
+        lowest = number_for(self._lowest[-1], which, self._classes)
+        number, tried = number_beside(self._reduced, lowest, partitions, min(QUEUES_TRIED_MAX, self._queues_left))
+        self._queues_left -= tried
         self._lowest.append(number + 1)
         return number
 

@@ -32,6 +32,10 @@ RESTORED_FROM = 128
 QUEUES_TRIED_MAX = 200_000
 """Queues that are hashed to find a topic's number: they take 20 ms or so of the metadata leader's event loop."""
 
+QUEUES_TRIED_FOR_ALL_MAX = 10 * QUEUES_TRIED_MAX
+"""The same for all topics of one request: ten of a width that no number has room for are looked for in earnest, and
+thousands that find theirs at once."""
+
 _SPREAD = 0x9E3779B97F4A7C15
 _MASK = 0xFFFFFFFFFFFFFFFF
 _SLOT_SHIFT = 64 - (SLOTS - 1).bit_length()
@@ -86,18 +90,19 @@ def check_room(slot: int, reduced: Collection[int]) -> None:
         )
 
 
-def number_beside(reduced: Collection[int], number: int, partitions: int) -> int:
+def number_beside(reduced: Collection[int], number: int, partitions: int, queues_max: int) -> tuple[int, int]:
     """The first number from this one on, of the same class, by which no queue of a new topic is in one of these slots;
-    this one if none is found, which `check_new_topic` refuses."""
+    this one if none is found by hashing so many queues, which `check_new_topic` refuses. And how many were hashed in
+    vain."""
     step = CLASSES_MAX if number >= CLASSED else 1
     tried, candidate = 0, number
-    while tried < QUEUES_TRIED_MAX:
+    while tried < queues_max:
         met = first_in(reduced, candidate, range(partitions))
         if met is None:
-            return candidate
+            return candidate, tried
         tried += met + 1
         candidate += step
-    return number
+    return number, tried
 
 
 def check_new_topic(name: str, number: int, partitions: int, reduced: Collection[int]) -> None:
