@@ -105,9 +105,18 @@ class FaultyWire:
             lines = [f"{name}: {value}" for name, value in headers.items() if name != "connection"]
             writer.write("\r\n".join([request, *lines, "connection: close", "", ""]).encode("latin-1") + body)
             await writer.drain()
-            return await reader.read()
+            return _last(await reader.read())
         finally:
             writer.close()
+
+
+def _last(answer: bytes) -> bytes:
+    """The answer, which says that the connection ends with it. A server that was asked to close need not say that it
+    does, and a client that does not know may ask again on a connection that is about to end."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    if b"\r\nconnection: close" in head.lower():
+        return answer
+    return head + b"\r\nConnection: close" + end + body
 
 
 @asynccontextmanager
