@@ -241,7 +241,8 @@ class Linked(OnDisk):
         await super().start()
         storage, handlers = self._storage, Handlers()
         leadership = WriteGroupLeadership(1, storage.placement, storage.groups)
-        BrokerService(storage.messages, storage.queues, leadership).register(handlers)
+        lacks_memory = storage.write_loop.lacks_memory
+        BrokerService(storage.messages, storage.queues, leadership, lacks_memory=lacks_memory).register(handlers)
         TailSessions(storage.messages, leadership).register(handlers)
         if self._broker is None:
             calls = await self._calls()

@@ -72,7 +72,7 @@ class Lane:
         self.outcomes: dict[bytes, Outcome] = {}
         self.freed = 0
         leaders = LeaderCalls(self.nodes, lambda group: (self.nodes.heard, self.nodes.heard))
-        self.lane = AppendLane(3, leaders, self._freed)
+        self.lane = AppendLane(3, leaders, self._freed, lambda node_id: None)
 
     def _freed(self, size: int) -> None:
         self.freed += size

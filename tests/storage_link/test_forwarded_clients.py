@@ -56,7 +56,8 @@ def test_storage_counts_for_whom_brokers_ask_and_refuses_what_old_rules_allowed(
         clients, store = Clients(), MemoryStore(LoopClock())
         await store.create([QueueRange(1, 0, 1)])
         handlers = Handlers()
-        BrokerService(store, store, FakeLeadership(FakeMetadata(), store), clients).register(handlers)
+        leadership = FakeLeadership(FakeMetadata(), store)
+        BrokerService(store, store, leadership, clients, lacks_memory=lambda: False).register(handlers)
         ends = [
             NodeEnd(Identity("c", node_id, bytes([node_id]) * 16), served, random=Random(node_id))
             for node_id, served in ((1, handlers), (2, Handlers()))

@@ -71,7 +71,7 @@ def test_a_hundred_readers_of_a_tail_ask_the_leader_nothing() -> None:
         topic = await fakes.topic()
         queue_id = topic.queue_id(0)
         handlers = Handlers()
-        BrokerService(fakes.store, fakes.store, fakes.leadership).register(handlers)
+        BrokerService(fakes.store, fakes.store, fakes.leadership, lacks_memory=lambda: False).register(handlers)
         TailSessions(fakes.store, fakes.leadership).register(handlers)
         async with AsyncExitStack() as stack:
             ends = [

@@ -63,7 +63,7 @@ def test_storage_counts_what_consumers_get_of_tails(monkeypatch: pytest.MonkeyPa
         clients, store = Counted(), MemoryStore(LoopClock())
         await store.create([QueueRange(1, 0, 1)])
         handlers, leadership = Handlers(), FakeLeadership(FakeMetadata(), store)
-        BrokerService(store, store, leadership, clients).register(handlers)
+        BrokerService(store, store, leadership, clients, lacks_memory=lambda: False).register(handlers)
         TailSessions(store, leadership, clients).register(handlers)
         ends = [
             NodeEnd(Identity("c", node_id, bytes([node_id]) * 16), served, random=Random(node_id))

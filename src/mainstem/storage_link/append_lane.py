@@ -71,12 +71,20 @@ class _Message:
 
 
 class AppendLane:
-    """The lane of one write group. `let_go` is told of bytes that the lane does not hold any more."""
+    """The lane of one write group. `let_go` is told of bytes that the lane does not hold any more, and `lacks_memory`
+    of a node that says so in its answer."""
 
-    def __init__(self, group: int, leaders: LeaderCalls, let_go: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        group: int,
+        leaders: LeaderCalls,
+        let_go: Callable[[int], None],
+        lacks_memory: Callable[[int], None],
+    ) -> None:
         self._group = group
         self._leaders = leaders
         self._let_go = let_go
+        self._lacks_memory = lacks_memory
         self._waiting: list[PendingPart] = []
         self._queue: deque[_Message] = deque()
         self._under_way = 0
@@ -176,6 +184,8 @@ class AppendLane:
             log.info("write group %d: node %d did not answer an append: %s", self._group, leader.node_id, error)
             self._end(message, Outcome.UNDECIDED, str(error))
         else:
+            if reply.message.lacks_memory:
+                self._lacks_memory(leader.node_id)
             self._let_go(message.size)
             for pending, results in zip(message.parts, reply.message.parts, strict=True):
                 pending.settle(results)

@@ -4,6 +4,9 @@ Batches are copied once here, into messages to the leaders (`append_lane.py`), a
 ends of their queues are answered from tails that the leaders keep this broker told of (`tail_cache.py`); all others by
 the leaders themselves.
 
+A leader whose journal lacks memory says so in its answers. Until it has some, producers that share this broker with
+others, and bring much, wait in their sockets, as they do at a node that stores (`Journal.lacks_memory`).
+
 Bounds: what waits to be appended is bounded by `BACKLOG_BYTES_MAX`, beyond which no producer is read from; an answer to
 a read by the leader's own bound.
 """
@@ -11,6 +14,7 @@ a read by the leader's own bound.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
@@ -30,6 +34,7 @@ from mainstem.ports import ANY_BYTES, ReadPlan
 from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.brokers import (
+    MEMORY,
     OFFSETS,
     QUEUES_MAX,
     READ,
@@ -42,6 +47,7 @@ from mainstem.rpc.messages.brokers import (
     ReadQueues,
 )
 from mainstem.rpc.messages.forwarded import ClientTold, client_told
+from mainstem.rpc.wire.method import Nothing
 from mainstem.storage_link.append_lane import AppendLane, AppendTicket, PendingPart
 from mainstem.storage_link.errors import NoLeader
 from mainstem.storage_link.leader_calls import CALL_SECONDS_MAX, LeaderAt, LeaderCalls
@@ -53,6 +59,10 @@ BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of batches that no leader has answered for: half of what a node takes in open calls of one connection, so that
 none is refused there."""
 
+MEMORY_SECONDS_MAX = 1.0
+"""For longer than this no leader is waited for that lacks memory: three times as long as it waits itself for one
+segment, and the next answer says whether it lacks some again."""
+
 POLL_SECONDS = 0.1
 """A reader of a queue without a known leader, or beyond what may be followed, looks again after so long."""
 
@@ -60,6 +70,8 @@ FOLLOWED_MAX = 10_000
 """Queues whose tails are kept: as many as one session takes."""
 
 NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
+
+log = logging.getLogger(__name__)
 
 
 class RemoteMessageStore:
@@ -77,8 +89,10 @@ class RemoteMessageStore:
         self._is_misplaced = is_misplaced
         self._group_of = group_of
         self._leaders = leaders
-        self._lanes = [AppendLane(group, leaders, self._let_go) for group in range(groups)]
+        self._lanes = self._lanes_of(range(groups))
         self._backlog_bytes = 0
+        self._lacking: dict[int, asyncio.Task[None]] = {}
+        """Leaders that lack memory, and who waits until they do not."""
         self._waiting_for_room: list[Callable[[], object]] = []
         self._cache = TailCache()
         self.takings = TailTakings()
@@ -87,8 +101,10 @@ class RemoteMessageStore:
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
-        more = range(len(self._lanes), groups)
-        self._lanes += [AppendLane(group, self._leaders, self._let_go) for group in more]
+        self._lanes += self._lanes_of(range(len(self._lanes), groups))
+
+    def _lanes_of(self, groups: range) -> list[AppendLane]:
+        return [AppendLane(group, self._leaders, self._let_go, self._hold_back) for group in groups]
 
     async def run(self) -> None:
         """Let go of what nobody reads, until cancelled."""
@@ -98,6 +114,10 @@ class RemoteMessageStore:
         await self._followers.close()
         for lane in self._lanes:
             await lane.close()
+        waiting = list(self._lacking.values())
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     # --- append -------------------------------------------------------------------------------------------
 
@@ -147,7 +167,22 @@ class RemoteMessageStore:
             for told in waiting:
                 asyncio.get_running_loop().call_soon(told)
 
+    def _hold_back(self, node_id: int) -> None:
+        """A leader lacks memory."""
+        if node_id not in self._lacking:
+            self._lacking[node_id] = asyncio.get_running_loop().create_task(self._wait_for_memory(node_id))
+
+    async def _wait_for_memory(self, node_id: int) -> None:
+        try:
+            await self._leaders.calls.call(node_id, MEMORY, Nothing(), timeout_seconds=MEMORY_SECONDS_MAX)
+        except RpcError as error:
+            log.debug("node %d does not say when it has memory: %s", node_id, error)
+        finally:
+            del self._lacking[node_id]
+
     def has_room(self, part: float = 1.0) -> bool:
+        if part < 1.0 and self._lacking:
+            return False
         return self._backlog_bytes <= part * BACKLOG_BYTES_MAX
 
     def tell_of_room(self, told: Callable[[], object]) -> None:

@@ -99,9 +99,13 @@ class HeldStorage:
         nameserver.when_found_late(storage.give_up)
         await storage.start()
         if nameserver.others is not None:
-            BrokerService(storage.messages, storage.queues, self.leadership, clients).register(
-                self._setup.ports.handlers
-            )
+            BrokerService(
+                storage.messages,
+                storage.queues,
+                self.leadership,
+                clients,
+                lacks_memory=storage.write_loop.lacks_memory,
+            ).register(self._setup.ports.handlers)
             TailSessions(storage.messages, self.leadership, clients).register(self._setup.ports.handlers)
             TransactionService(storage.markers, storage.committed_reads, self.leadership).register(
                 self._setup.ports.handlers

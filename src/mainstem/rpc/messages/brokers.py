@@ -80,6 +80,9 @@ class BatchesAppended(msgspec.Struct, frozen=True):
     """The results, part by part: all batches are as durable as their parts ask for."""
 
     parts: list[list[AppendResult]]
+    lacks_memory: bool = False
+    """Whether producers that can wait had better do so until the node answers `MEMORY`; nodes of the version before do
+    not say, and skip it."""
 
 
 class ReadQueues(msgspec.Struct, frozen=True):
@@ -211,3 +214,5 @@ EPOCH_END = Method(134, "brokers.epoch_end", AskEpochEnd, EpochEndTold, _NOT_LED
 USAGE = Method(135, "brokers.usage", AskOffsets, UsageTold, _NOT_LED, nodes_only=True)
 FOLLOW_TAILS = Method(136, "brokers.follow_tails", FollowTails, TailsTold, streams=True, nodes_only=True)
 CHANGE_TAILS = Method(137, "brokers.change_tails", ChangeTails, Nothing, (NoSuchSession,), nodes_only=True)
+MEMORY = Method(138, "brokers.memory", Nothing, Nothing, nodes_only=True)
+"""Answered when the node's journal lacks no memory any more."""

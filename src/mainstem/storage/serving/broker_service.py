@@ -7,7 +7,7 @@ may ask the leader without harm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from mainstem.errors import LeaderMissing
@@ -18,6 +18,7 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.brokers import (
     APPEND,
     EPOCH_END,
+    MEMORY,
     OFFSETS,
     OWN,
     READ,
@@ -45,11 +46,15 @@ from mainstem.rpc.messages.brokers import (
 )
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
 from mainstem.rpc.messages.forwarded import client_of
-from mainstem.rpc.wire.method import Reply
+from mainstem.rpc.wire.method import DONE, Nothing, Reply
 from mainstem.storage.errors import StorageError
 
 READ_BYTES_MAX = 8 * 1024 * 1024
 """Batches in one answer, unless a single one is larger: half of a frame."""
+
+MEMORY_CHECK_SECONDS = 0.002
+"""Between two looks whether the journal still lacks memory, as often as the node looks for its own producers
+(`turns_at_the_door.py`)."""
 
 NO_OFFSETS = QueueOffsets(-1, -1, -1, -1, -1)
 
@@ -81,17 +86,22 @@ class BrokerService:
         queues: QueueAdmin,
         leadership: AppendLeadership,
         clients: ForwardedClients | None = None,
+        *,
+        lacks_memory: Callable[[], bool],
     ) -> None:
-        """`clients`: what is done about those for whom brokers ask; None: nothing."""
+        """`clients`: what is done about those for whom brokers ask; None: nothing. `lacks_memory`: whether producers
+        that can wait had better do so (`Journal.lacks_memory`)."""
         self._messages = messages
         self._queues = queues
         self._leadership = leadership
         self._clients = clients or UnknownClients()
+        self._lacks_memory = lacks_memory
         self._turns: dict[int, _Turn] = {}
         """Write groups that this node was elected to lead just now, while appends wait for it."""
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(APPEND, self._append)
+        handlers.unary(MEMORY, self._memory)
         handlers.unary(READ, self._read)
         handlers.unary(OFFSETS, self._offsets)
         handlers.unary(TIMESTAMP, self._timestamp)
@@ -159,7 +169,12 @@ class BrokerService:
             [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)
             for part, begun in zip(call.request.parts, appending, strict=True)
         ]
-        return Reply(BatchesAppended(results))
+        return Reply(BatchesAppended(results, self._lacks_memory()))
+
+    async def _memory(self, call: RpcCall[Nothing]) -> Reply[Nothing]:
+        while self._lacks_memory():  # noqa: ASYNC110  # the journal tells nobody
+            await asyncio.sleep(MEMORY_CHECK_SECONDS)
+        return DONE
 
     # --- read ---------------------------------------------------------------------------------------------
 
