@@ -80,6 +80,10 @@ class NodeFacts:
     group_defaults: Mapping[str, str] = field(default_factory=dict)
     """Kafka's group config names → the node's values, where they differ from Kafka's."""
 
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Kafka's names of broker configs → the node's values, of those that do not change while it runs. Those of one
+    listener are among them (`listener.name.NAME.…`)."""
+
     listeners: tuple[str, ...] = ()
     """NAME://HOST:PORT of each."""
 

@@ -15,8 +15,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mainstem.broker.settings.group_settings import CONSUMER_FIELDS, SHARE_FIELDS
 from mainstem.errors import ConfigError
 from mainstem.model import SCRAM_MECHANISMS
+from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS
 from mainstem.server.listener_config import DEFAULT_NAME
 
 LISTENERS, ADVERTISED, PROTOCOLS = "listeners", "advertised.listeners", "listener.security.protocol.map"
@@ -47,7 +49,39 @@ OURS = {
     "num.partitions": ("broker", "num_partitions"),
     "default.replication.factor": ("broker", "default_replication_factor"),
     "fetch.max.bytes": ("broker", "fetch_bytes_max"),
-}
+    "max.incremental.fetch.session.cache.slots": ("broker", "fetch_sessions_max"),
+    "telemetry.max.bytes": ("broker", "telemetry_bytes_max"),
+    "socket.listen.backlog.size": ("server", "backlog"),
+    "broker.heartbeat.interval.ms": ("nameserver", "heartbeat_ms"),
+    "broker.session.timeout.ms": ("nameserver", "dead_ms"),
+    "delegation.token.expiry.check.interval.ms": ("nameserver", "token_expiry_check_ms"),
+    "delegation.token.expiry.time.ms": ("delegation_token", "expiry_time_ms"),
+    "delegation.token.max.lifetime.ms": ("delegation_token", "max_lifetime_ms"),
+    "group.consumer.migration.policy": ("groups", "migration_policy"),
+    "group.initial.rebalance.delay.ms": ("groups", "rebalance_delay_ms"),
+    "group.max.session.timeout.ms": ("groups", "session_timeout_ms_max"),
+    "group.max.size": ("groups", "group_size_max"),
+    "group.min.session.timeout.ms": ("groups", "session_timeout_ms_min"),
+    "group.share.max.share.sessions": ("shares", "sessions_max"),
+    "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
+    "offsets.commit.timeout.ms": ("groups", "offsets_commit_timeout_ms"),
+    "offsets.load.buffer.size": ("groups", "load_bytes"),
+    "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),
+    "offsets.retention.minutes": ("groups", "offsets_retention_minutes"),
+    "offsets.topic.num.partitions": ("groups", "offsets_topic_partitions"),
+    "offsets.topic.replication.factor": ("groups", "offsets_topic_replication_factor"),
+    "share.coordinator.load.buffer.size": ("shares", "load_bytes"),
+    "share.coordinator.write.timeout.ms": ("shares", "append_timeout_ms"),
+    "transaction.max.timeout.ms": ("transactions", "timeout_ms_max"),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": ("transactions", "id_expiration_check_interval_ms"),
+    "transaction.state.log.load.buffer.size": ("transactions", "load_bytes"),
+    "transaction.state.log.num.partitions": ("transactions", "topic_partitions"),
+    "transaction.state.log.replication.factor": ("transactions", "topic_replication_factor"),
+    "transactional.id.expiration.ms": ("transactions", "id_expiration_ms"),
+    **{f"group.{name}": ("groups", field) for name, field in CONSUMER_FIELDS.items()},
+    **{GROUP_CONFIGS[name].broker_names[0]: ("shares", field) for name, field in SHARE_FIELDS.items()
+       if GROUP_CONFIGS[name].broker_names},
+}  # fmt: skip
 """Kafka's name → the path of our setting, which takes the same value."""
 
 AUTHORIZERS = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kafka.security.authorizer.AclAuthorizer")
@@ -91,7 +125,7 @@ _JAAS = "users are the cluster's (`mainstem user add`, `sasl.bootstrap_user`), o
 _END_POINT = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)://(.*:\d+)")
 _RULES = re.compile(r"\s*(DEFAULT|RULE:(?:\\.|[^\\/])*/(?:\\.|[^\\/])*/[LU]?)\s*(?:,|$)")
 _PROPERTY = re.compile(r"([^=:\s]+)\s*[=:]\s*(.*)")
-_TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}
+VERSIONS_OF_TLS = {"TLSv1.2": "1.2", "TLSv1.3": "1.3"}
 
 
 class Given(NamedTuple):
@@ -210,11 +244,13 @@ def _over_tls(own: Settings) -> dict[str, object]:
         table["client_auth"] = client_auth.text
     if (versions := own.get(TLS_VERSIONS)) is not None:
         wanted = _parts(versions.text)
-        if unknown := [version for version in wanted if version not in _TLS]:
-            raise ConfigError(f"{versions.origin}: {TLS_VERSIONS}: {unknown[0]} is not spoken; {', '.join(_TLS)} are")
+        if unknown := [version for version in wanted if version not in VERSIONS_OF_TLS]:
+            raise ConfigError(
+                f"{versions.origin}: {TLS_VERSIONS}: {unknown[0]} is not spoken; {', '.join(VERSIONS_OF_TLS)} are"
+            )
         if wanted == ["TLSv1.2"]:
             raise ConfigError(f"{versions.origin}: {TLS_VERSIONS}: TLSv1.3 cannot be left out; add it")
-        table["tls_min"] = min(_TLS[version] for version in wanted)
+        table["tls_min"] = min(VERSIONS_OF_TLS[version] for version in wanted)
     if (rules := own.get(MAPPING)) is not None:
         table["principal_mapping_rules"] = _rules(rules)
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from mainstem.broker.handlers import alter_configs, describe_configs, incrementa
 from mainstem.broker.settings.group_settings import GroupSettings
 from mainstem.broker.settings.live_settings import BROKER_FIELDS, LiveSettings, text_of
 from mainstem.broker.share_groups.config import ShareGroupsConfig
+from mainstem.nameserver.state.config_value import ConfigType
 from mainstem.nameserver.state.resource_configs.broker_configs import (
     BROKER_CONFIGS,
     GROUP_CONFIG_OF,
@@ -118,6 +120,68 @@ def test_the_broker_describes_itself() -> None:
     assert {config.name for config in configs.values() if not config.read_only} == set(BROKER_CONFIGS)
     assert len(configs) == len(described(admin, BROKER, "1").configs)
     assert by_name(described(admin, BROKER, "")) == {}
+
+
+KAFKAS = Path(__file__).with_name("kafka_broker_configs.tsv")
+"""Name, type and default (`-`: none) of each config of Kafka 4.3.1's brokers: its `KafkaConfig.configDef`."""
+OTHER_DEFAULTS = {
+    "replica.selector.class",
+    "default.replication.factor",
+    "log.flush.interval.ms",
+    "log.retention.ms",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
+    "sasl.kerberos.service.name",
+}
+"""The default told of these is not Kafka's: null comes to a number, or the config means something else here."""
+
+
+def test_every_config_of_kafkas_brokers_is_described_with_its_type_and_default() -> None:
+    admin = AdminBroker()
+    configs = by_name(described(admin, BROKER, "1", include_synonyms=True, include_documentation=True))
+    kafkas = [line.split("\t") for line in KAFKAS.read_text().splitlines()]
+    assert len(kafkas) == 340
+    for name, kind, default in kafkas:
+        assert configs[name].config_type == ConfigType[kind].value, name
+        assert configs[name].is_sensitive == (kind == "PASSWORD"), name
+        assert configs[name].documentation, name
+        told = [synonym.value for synonym in configs[name].synonyms if synonym.source == 5]
+        if name not in OTHER_DEFAULTS:
+            assert told == ([] if default == "-" else [default]), name
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sasl.jaas.config", "would have no effect here: nodes do not log in"),
+        ("max.connection.creation.rate", "connection_creation_rate"),
+        ("delete.topic.enable", "is true on every node"),
+        ("group.share.max.delivery.count.limit", "is 100 on every node"),
+        ("offsets.retention.minutes", "is read when a node starts"),
+        ("listener.name.inside.ssl.keystore.location", "is read when a node starts"),
+        ("log.retention.hours", "log.retention.ms, of the same meaning, does"),
+        ("no.such.config", "there is no broker config"),
+    ],
+)
+def test_what_does_not_change_while_a_broker_runs_is_refused_with_the_reason(name: str, reason: str) -> None:
+    admin = AdminBroker(NodeFacts(fixed={"listener.name.inside.ssl.keystore.location": "/node.pem"}))
+    resource = AlterConfigsResource(
+        resource_type=BROKER,
+        resource_name="1",
+        configs=(AlterableConfig(name=name, config_operation=OPERATION_SET, value="1"),),
+    )
+    (answer,) = admin.ask(
+        incremental_alter_configs.handle, IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    ).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert reason in (answer.error_message or "")
+
+
+def test_the_configs_of_a_listener_are_described_beside_those_of_all() -> None:
+    keystore = "listener.name.inside.ssl.keystore.location"
+    configs = by_name(described(AdminBroker(NodeFacts(fixed={keystore: "/node.pem"})), BROKER, "1"))
+    assert (configs[keystore].value, configs[keystore].config_source) == ("/node.pem", 4)
+    assert configs["ssl.keystore.location"].value is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mainstem.broker.admin import loggers
 from mainstem.broker.broker import Broker
+from mainstem.broker.settings.fixed_configs import FIXED_CONFIGS, OF_ONE_LISTENER, SAME_FOR_ALL, FixedConfig
 from mainstem.broker.settings.live_settings import BROKER_FIELDS, text_of
 from mainstem.model import ResourceType
 from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
@@ -70,8 +71,10 @@ class ConfigSource(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
+    """`value` is None where Kafka has no default."""
+
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
 
 
@@ -86,8 +89,13 @@ class ConfigEntry:
     read_only: bool
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         return self.synonyms[0].value
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether nobody is told the value."""
+        return self.type is ConfigType.PASSWORD
 
     @property
     def source(self) -> ConfigSource:
@@ -115,7 +123,7 @@ def topic_defaults(broker: Broker) -> Mapping[str, str]:
 def values_beneath(broker: Broker, name: str) -> Mapping[str, str]:
     """The values that a broker's configs would have if nothing were set for the resource of this name."""
     above = () if name == ALL_BROKERS else (ALL_BROKERS,)
-    return {config: _live_chain(broker, config, above)[0].value for config in BROKER_CONFIGS}
+    return {name: _live_chain(broker, name, above)[0].value or "" for name in BROKER_CONFIGS}
 
 
 def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[ConfigEntry]:
@@ -134,13 +142,13 @@ def resource_entries(broker: Broker, kind: ResourceType, name: str) -> Iterator[
 
 def broker_entries(broker: Broker) -> Iterator[ConfigEntry]:
     """The configs of this broker under Kafka's names: those that are fixed, then those that change while it runs."""
-    for name, type_, value, default, documentation in _own_configs(broker):
-        chain: tuple[Synonym, ...] = (Synonym(name, default, ConfigSource.DEFAULT),)
-        if value != default:
+    for name, config, value in _fixed(broker):
+        chain: tuple[Synonym, ...] = (Synonym(name, config.default, ConfigSource.DEFAULT),)
+        if value != config.default:
             chain = (Synonym(name, value, ConfigSource.STATIC_BROKER), *chain)
-        yield ConfigEntry(name, type_, documentation, chain, read_only=True)
-    for config in BROKER_CONFIGS.values():
-        yield ConfigEntry(config.name, config.type, config.help, _live_chain(broker, config.name), read_only=False)
+        yield ConfigEntry(name, config.type, config.help, chain, read_only=True)
+    for live in BROKER_CONFIGS.values():
+        yield ConfigEntry(live.name, live.type, live.help, _live_chain(broker, live.name), read_only=False)
 
 
 def all_brokers_entries(broker: Broker) -> Iterator[ConfigEntry]:
@@ -165,7 +173,12 @@ def fixed_reason(broker: Broker, name: str) -> str | None:
     for config in TOPIC_CONFIGS.values():
         if name in config.broker_names:
             return f"{name} does not change while a broker runs; {config.broker_names[0]}, of the same meaning, does"
-    if any(name == fixed[0] for fixed in _own_configs(broker)):
+    if name in SAME_FOR_ALL:
+        return f"{name} is {SAME_FOR_ALL[name]} on every node, and cannot be set"
+    fixed = FIXED_CONFIGS.get(name)
+    if fixed is not None and fixed.without_effect is not None:
+        return f"{name} would have no effect here: {fixed.without_effect}"
+    if fixed is not None or name in broker.facts.fixed:
         return f"{name} is read when a node starts: set it in the configuration file, and start the node anew"
     return (
         f"there is no broker config {name[:100]!r} that can change while a node runs; DescribeConfigs of this broker "
@@ -208,41 +221,35 @@ def _default_chain(config: DeclaredConfig, defaults: Mapping[str, str]) -> tuple
     return chain
 
 
-def _own_configs(broker: Broker) -> Iterator[tuple[str, ConfigType, str, str, str]]:
-    """(Kafka's name, type, value, default, documentation) of the broker's own configs."""
-    node_id = str(broker.node_id)
-    whole, boolean = ConfigType.INT, ConfigType.BOOLEAN
-    yield "broker.id", whole, node_id, "-1", "The id of this node in the cluster."
-    yield "node.id", whole, node_id, "-1", "The id of this node in the cluster."
-    yield (
-        "log.dirs",
-        ConfigType.STRING,
-        ",".join(place.location for place in (broker.facts.write_dir, broker.facts.store_dir) if place),
-        "",
-        "Where messages lie: the journal's directory, and the queue store.",
-    )
-    for name, kind, each, documentation in (
-        ("listeners", ConfigType.LIST, broker.facts.listeners, "Where this node listens for clients."),
-        ("advertised.listeners", ConfigType.LIST, broker.facts.advertised, "Where clients are told to come to."),
-        ("listener.security.protocol.map", ConfigType.STRING, broker.facts.protocols, "What listeners speak."),
-    ):
-        yield name, kind, ",".join(each), "", documentation
+def _fixed(broker: Broker) -> Iterator[tuple[str, FixedConfig, str | None]]:
+    """(Kafka's name, config, value) of all that does not change while the broker runs, those of its listeners last."""
+    values = _fixed_values(broker)
+    for name, config in FIXED_CONFIGS.items():
+        yield name, config, values.get(name, config.default) or config.default
+    for name, value in values.items():
+        if name.startswith(OF_ONE_LISTENER):
+            own = FIXED_CONFIGS[name.split(".", 3)[3]]
+            documentation = f"As {name.split('.', 3)[3]}, of this listener."
+            yield name, FixedConfig(own.type, None, documentation), value
+
+
+def _fixed_values(broker: Broker) -> Mapping[str, str]:
+    """By Kafka's names; empty where nothing is set."""
+    facts, node_id = broker.facts, str(broker.node_id)
+    values = {
+        **SAME_FOR_ALL,
+        **facts.fixed,
+        "broker.id": node_id,
+        "node.id": node_id,
+        "log.dirs": ",".join(place.location for place in (facts.write_dir, facts.store_dir) if place),
+        "listeners": ",".join(facts.listeners),
+        "advertised.listeners": ",".join(facts.advertised),
+        "listener.security.protocol.map": ",".join(facts.protocols),
+        "broker.rack": facts.rack,
+        "remote.log.storage.system.enable": str(facts.has_remote_store).lower(),
+    }
     if broker.authorizer is not None:
         rules = broker.authorizer.config
-        yield "super.users", ConfigType.STRING, rules.super_users, "", "Principals that may do everything."
-        yield (
-            "allow.everyone.if.no.acl.found",
-            boolean,
-            str(rules.allow_everyone_if_no_acl_found).lower(),
-            "false",
-            "Whether everybody may do everything with what no access rule is about.",
-        )
-    yield "broker.rack", ConfigType.STRING, broker.facts.rack, "", "Where this node stands."
-    yield "delete.topic.enable", boolean, "true", "true", "Whether topics can be deleted."
-    yield (
-        "remote.log.storage.system.enable",
-        boolean,
-        str(broker.facts.has_remote_store).lower(),
-        "false",
-        "Whether topics may have a remote tier: whether remote_dir is set.",
-    )
+        values["super.users"] = rules.super_users
+        values["allow.everyone.if.no.acl.found"] = str(rules.allow_everyone_if_no_acl_found).lower()
+    return values

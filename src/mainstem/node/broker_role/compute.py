@@ -48,6 +48,7 @@ from mainstem.node.broker_role.group_lag_calls import GroupLagCalls, serve_group
 from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
 from mainstem.node.broker_role.window_calls import WindowCalls, serve_windows
+from mainstem.node.kafka_values import values_of
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import RolesSetup
 from mainstem.ports import (
@@ -333,6 +334,7 @@ def _facts(setup: RolesSetup, nameserver: Nameserver) -> NodeFacts:
     return NodeFacts(
         topic_defaults=nameserver.lookups.topic_defaults(),
         group_defaults=group_defaults(config.groups, config.shares),
+        fixed=values_of(config),
         write_dir=LogDir(str(ports.write_dir), ports.write_files) if stores else None,
         store_dir=_store_place(setup) if stores else None,
         has_remote_store=bool(config.remote_dir) and not config.shares_store,

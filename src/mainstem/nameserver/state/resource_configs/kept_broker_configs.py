@@ -25,10 +25,12 @@ _LOGIN = "nodes do not log in to each other with SASL: they show certificates, o
 _RECORDS = "a coordinator's records are written to the journal at once, without a buffer that is kept."
 
 
-def _int(
-    name: str, default: int, least: int, reason: str, documentation: str, *, most: int = INT_MAX
-) -> DeclaredConfig:
-    return _config(name, ConfigType.INT, str(default), reason, documentation, least, most)
+def _int(name: str, default: int, least: int, reason: str, documentation: str) -> DeclaredConfig:
+    return _config(name, ConfigType.INT, str(default), reason, documentation, least, INT_MAX)
+
+
+def _short(name: str, default: int, least: int, reason: str, documentation: str, *, most: int) -> DeclaredConfig:
+    return _config(name, ConfigType.SHORT, str(default), reason, documentation, least, most)
 
 
 def _long(name: str, default: int, least: int, reason: str, documentation: str) -> DeclaredConfig:
@@ -86,9 +88,9 @@ KEPT_CONFIGS = (
     _double("sasl.kerberos.ticket.renew.window.factor", "0.8", 1, _KERBEROS, "When a ticket is renewed."),
     _double("sasl.login.refresh.window.factor", "0.8", 1, _LOGIN, "When a node's own login is renewed."),
     _double("sasl.login.refresh.window.jitter", "0.05", 0.25, _LOGIN, "How much renewals of it vary."),
-    _int("sasl.login.refresh.buffer.seconds", 300, 0, _LOGIN,
+    _short("sasl.login.refresh.buffer.seconds", 300, 0, _LOGIN,
         "How long before a login ends it is renewed.", most=3_600),
-    _int("sasl.login.refresh.min.period.seconds", 60, 0, _LOGIN, "How long two renewals lie apart.", most=900),
+    _short("sasl.login.refresh.min.period.seconds", 60, 0, _LOGIN, "How long two renewals lie apart.", most=900),
     _text("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", _KERBEROS, "The program that gets a ticket."),
     _text("sasl.kerberos.service.name", "", _KERBEROS, "The name of the brokers' principal."),
     _switch("transaction.partition.verification.enable", "true", "it always is.",
