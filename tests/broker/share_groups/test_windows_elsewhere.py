@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import numpy
 import pytest
@@ -29,7 +30,7 @@ from mainstem.broker.share_groups.served_states import STATE_TOPIC, STATE_TOPIC_
 from mainstem.broker.share_groups.share_partition import Acquired, BatchSpan
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import LogBounds, NextRead, ReadBatches, WantedRecords
-from mainstem.broker.share_groups.window_events import Acknowledge, Acquire, Begin, Read, Release, WindowEvent
+from mainstem.broker.share_groups.window_events import Acknowledge, Acquire, Begin, LookFor, Read, Release, WindowEvent
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.share_fetch import ACCEPT, RECORD_LIMIT, AcknowledgementBatch
 from mainstem.storage_link.remote_leadership import RemoteLeadership
@@ -42,7 +43,7 @@ BEGIN = Begin(LogBounds(0, 10))
 NEW_GROUP = 99
 """A write group that was added after the topic of states was made."""
 
-PLACED = dict.fromkeys((*range(GROUPS), NEW_GROUP), (1,))
+WRITE_GROUPS = (*range(GROUPS), NEW_GROUP)
 
 
 def acquire(member_id: str) -> Acquire:
@@ -55,18 +56,39 @@ class Places:
     groups = GROUPS
 
     def __init__(self, group_of: Callable[[int], int]) -> None:
-        self._group_of = group_of
+        self.first_group_of = group_of
         self.moved: set[int] = set()
         self.added: set[int] = set()
 
     def group_of(self, queue_id: int) -> int:
-        return NEW_GROUP if queue_id in self.added else self._group_of(queue_id)
+        return NEW_GROUP if queue_id in self.added else self.first_group_of(queue_id)
 
     def has_moved(self, queue_id: int) -> bool:
         return queue_id in self.moved
 
     def groups_of(self, queue_ids: NDArray[uint64]) -> NDArray[int64]:
         return numpy.array([self.group_of(queue_id) for queue_id in queue_ids.tolist()], numpy.int64)
+
+
+class Belief:
+    """A node's knowledge of places: a deaf one has heard of no move."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.deaf = False
+
+    @property
+    def groups(self) -> int:
+        return self._places.groups
+
+    def group_of(self, queue_id: int) -> int:
+        return self._places.first_group_of(queue_id) if self.deaf else self._places.group_of(queue_id)
+
+    def has_moved(self, queue_id: int) -> bool:
+        return not self.deaf and self._places.has_moved(queue_id)
+
+    def groups_of(self, queue_ids: NDArray[uint64]) -> NDArray[int64]:
+        return self._places.groups_of(queue_ids)
 
 
 class Leadership(RemoteLeadership):
@@ -97,15 +119,17 @@ class Others:
 class Brokers:
     """Two brokers over one storage node."""
 
-    def __init__(self, store: Linked, config: ShareGroupsConfig) -> None:
+    def __init__(self, store: Linked, config: ShareGroupsConfig, replicas: tuple[int, ...]) -> None:
         self.metadata = FakeMetadata()
         self.places = Places(store.group_of)
-        leadership = Leadership(self.places, store.leaders, lambda: PLACED)
+        self.beliefs = {node_id: Belief(self.places) for node_id in (A, B)}
+        placed = dict.fromkeys(WRITE_GROUPS, replicas)
         self.nodes: dict[int, ServedStates] = {}
         self.routing: dict[int, Routing] = {}
         self._stores: list[RemoteMessageStore] = []
         topic = InternalTopic(STATE_TOPIC, 4, 1, "share groups", STATE_TOPIC_CONFIGS)
         for node_id in (A, B):
+            leadership = Leadership(self.beliefs[node_id], store.leaders, lambda: placed)
             messages = RemoteMessageStore(GROUPS, store.group_of, store.leaders, random.Random(node_id))
             self._stores.append(messages)
             routing = self.routing[node_id] = Routing(node_id, self.metadata, leadership, apart=True)
@@ -150,10 +174,10 @@ class Brokers:
 
 
 @asynccontextmanager
-async def brokers(directory: Path) -> AsyncIterator[Brokers]:
+async def brokers(directory: Path, replicas: tuple[int, ...] = (1,)) -> AsyncIterator[Brokers]:
     store = Linked(directory, simulated=False)
     await store.start()
-    made = Brokers(store, ShareGroupsConfig(auto_offset_reset="earliest"))
+    made = Brokers(store, ShareGroupsConfig(auto_offset_reset="earliest"), replicas)
     try:
         for served in made.nodes.values():
             served.start()
@@ -232,9 +256,10 @@ def test_an_owner_that_was_taken_for_dead_gives_out_and_takes_nothing(tmp_path: 
     in_time(story())
 
 
-def test_a_window_is_found_where_it_is_after_slots_have_moved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)], ids=["one replica", "three replicas"])
+def test_a_window_is_found_where_it_is_after_slots_have_moved(tmp_path: Path, replicas: tuple[int, ...]) -> None:
     async def story() -> None:
-        async with brokers(tmp_path) as made:
+        async with brokers(tmp_path, replicas) as made:
             found = queues(made, 8)
             for queue_id, key in found:
                 assert (await made.ask(A, queue_id, key, BEGIN)).offset == 0
@@ -261,5 +286,76 @@ def test_no_window_begins_while_a_partition_that_may_have_it_cannot_be_asked(tmp
             with pytest.raises(CoordinatorRefusal):
                 await made.nodes[A].submit(queue_id, key, BEGIN)
             assert made.owners(key) == set()
+
+    in_time(story())
+
+
+async def begins(made: Brokers, node_id: int, queue_id: int, key: WindowKey) -> bool:
+    """Whether a node has a window begun; otherwise it was told to wait."""
+    try:
+        await made.nodes[node_id].submit(queue_id, key, BEGIN)
+    except CoordinatorRefusal as refusal:
+        if refusal.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "first", [A, B, None], ids=["who has not heard begins", "who has heard begins", "both at once"]
+)
+def test_a_window_begins_once_though_a_broker_has_yet_to_hear_of_a_move(tmp_path: Path, first: int | None) -> None:
+    async def story() -> None:
+        async with brokers(tmp_path) as made:
+            found = queues(made, 12)
+            for queue_id, _ in found:  # all partitions of the topic of states are loaded
+                await made.ask(A, queue_id, WindowKey("other", uuid4(), 0), Read())
+            made.places.moved.update(queue_id for queue_id, _ in found)
+            made.places.added.update(queue_id for queue_id, _ in found)
+            made.beliefs[A].deaf = True
+            for queue_id, key in found:
+                order = [first, A + B - first] if first is not None else []
+                begun = [await begins(made, node_id, queue_id, key) for node_id in order]
+                begun += await asyncio.gather(
+                    *(begins(made, node_id, queue_id, key) for node_id in (A, B) if not order)
+                )
+                assert any(begun)
+                assert len(made.owners(key)) == 1
+            made.beliefs[A].deaf = False
+            for queue_id, key in found:
+                for node_id in (A, B):
+                    await made.ask(node_id, queue_id, key, BEGIN)
+                assert len(made.owners(key)) == 1
+                assert await made.ask(A, queue_id, key, acquire("a")) == [Acquired(0, 3, 1)]
+                assert await made.ask(B, queue_id, key, acquire("b")) == [Acquired(4, 7, 1)]
+
+    in_time(story())
+
+
+def test_once_somebody_looked_for_a_window_after_a_move_it_begins_in_one_partition_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with brokers(tmp_path) as made:
+            found = queues(made, 4)
+            for belief in made.beliefs.values():
+                belief.deaf = True
+            states = await made.nodes[A].open()
+            owners = [made.nodes[made.routing[A].broker_of(states.queue_id(index))] for index in range(4)]
+            for queue_id, key in found:
+                await made.ask(A, queue_id, WindowKey("other", key.topic_id, key.partition), BEGIN)  # all are loaded
+                for index, owner in enumerate(owners):
+                    assert await asked(owner, index, key, LookFor()) is False
+                begun = [await asked(owner, index, key, BEGIN) for index, owner in enumerate(owners)]
+                assert len([answer for answer in begun if answer is not None]) == 1
+                assert len(made.owners(key)) == 1
+
+    async def asked(owner: ServedStates, index: int, key: WindowKey, event: WindowEvent) -> Any:
+        """None: it was refused, and not for want of the log."""
+        while True:
+            try:
+                return await owner.submit_here(index, key, event)
+            except CoordinatorRefusal:
+                if (partition := owner.partitions.get(index)) is not None and partition.machine is not None:
+                    return None
+                await asyncio.sleep(0.01)
 
     in_time(story())

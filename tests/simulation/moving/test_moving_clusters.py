@@ -7,9 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.simulation.cluster.planted import planted
 from tests.simulation.cluster.run import LEFT_BEHIND
 from tests.simulation.find import more_at_length, seed_that_finds
 from tests.simulation.moving.clusters import play
+from tests.simulation.share_groups.load import SHARE_GROUPS
+from tests.simulation.share_groups.planted import SHARE_MOVE_PLANTS
 
 SEEDS = range(12, 30)
 """In the first fifteen slots move."""
@@ -23,6 +26,17 @@ STARTS_WITHOUT_LOGS = 409
 def test_the_invariants_hold_while_queues_move_in_a_cluster(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path)
     assert outcomes.moves["moved"] >= outcomes.moves["asked"]
+
+
+@pytest.mark.parametrize("seed", more_at_length(range(12, 16)))
+def test_share_groups_go_on_while_queues_move_in_a_cluster(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path, faults=[SHARE_GROUPS])
+    assert outcomes.moves["moved"] >= outcomes.moves["asked"]
+
+
+def test_a_window_that_begins_anew_behind_a_move_is_found(tmp_path: Path) -> None:
+    with planted("window-not-looked-for", SHARE_MOVE_PLANTS):
+        assert seed_that_finds(play, "Q", range(12, 18), tmp_path, [SHARE_GROUPS], says="a second window")
 
 
 @pytest.mark.long  # a dozen runs

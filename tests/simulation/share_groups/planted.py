@@ -10,8 +10,10 @@ from tests.simulation.cluster.planted import Plant
 from mainstem.broker.machines.result import Moment, Result
 from mainstem.broker.share_groups.lock_deadlines import LockDeadlines
 from mainstem.broker.share_groups.records import WindowKey
+from mainstem.broker.share_groups.served_states import ServedStates
 from mainstem.broker.share_groups.share_partition import RecordState, SharePartition
 from mainstem.broker.share_groups.window_log import WindowLog
+from mainstem.model import Topic
 from mainstem.protocol.messages.share_state_records import ShareStateBatch
 
 
@@ -107,6 +109,18 @@ def _lock_never_runs_out() -> tuple[type, str, Any]:
 
     return LockDeadlines, "due", due
 
+
+def _window_not_looked_for() -> tuple[type, str, Any]:
+    """A window is taken to be beside its queue, wherever that has moved."""
+
+    def has_moved(states: ServedStates, topic: Topic, queue_id: int, key: WindowKey) -> bool:
+        return False
+
+    return ServedStates, "_has_moved", has_moved
+
+
+SHARE_MOVE_PLANTS: dict[str, Plant] = {"window-not-looked-for": _window_not_looked_for}
+"""Shown by queues that move between write groups."""
 
 SHARE_PLANTS: dict[str, Plant] = {
     "share-lock-lost-at-failover": _lock_lost_at_failover,

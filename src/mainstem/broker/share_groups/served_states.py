@@ -7,13 +7,14 @@ partition of `__share_group_state` goes to a broker without storage like any que
 both cases the node that clients read from hands the events of a window to the one that serves its state
 (`OtherWindows`).
 
-When a queue moves to another write group of its node, its state stays where it is.
+When a queue moves to another write group, its state stays where it is: it is looked for in all partitions then. None
+begins in two of them, whichever nodes have heard of the move (`_may_begin`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,16 @@ from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.share_groups.records import ShareStateCodec, StateLogRecord, WindowKey, limits_of
 from mainstem.broker.share_groups.share_statistics import ShareCounts
 from mainstem.broker.share_groups.state_machine import NextRead, ShareStateMachine
-from mainstem.broker.share_groups.window_events import Acquire, OtherWindows, Read, WindowEvent
+from mainstem.broker.share_groups.window_events import (
+    Acquire,
+    Begin,
+    Initialize,
+    LookFor,
+    OtherWindows,
+    WindowEvent,
+    Write,
+)
+from mainstem.lru import Lru
 from mainstem.model import Topic
 from mainstem.ports import Clock
 from mainstem.protocol.error_codes import ErrorCode
@@ -38,6 +48,13 @@ STATE_TOPIC = "__share_group_state"
 
 OWNER_CHANGES = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 """Refusals that end by themselves: the partition comes to another node, or is being loaded there."""
+
+BEGINNING = (Begin, Initialize, Write)
+"""The events that make a window where there is none."""
+
+HOMES_MAX = 100_000
+"""As many as five partitions of the topic hold windows by default, of a hundred bytes each. A window whose place is
+forgotten is looked for again."""
 
 STATE_TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Updates of one key follow each other: only the snapshots may drop records."""
@@ -65,6 +82,11 @@ class StatePartition(MachinePartition[ShareStateMachine]):
         super().__init__(log, clock, place, snapshot_after_bytes=config.snapshot_after_bytes)
         self._new = partial(ShareStateMachine, config, counts, available, config_of)
         self._counts = counts
+
+    def has(self, key: WindowKey) -> bool:
+        """Whether the window is there; True as well while that is not known."""
+        machine = self.machine
+        return machine is None or key in machine.windows
 
     # --- the runtime's MachineKind ----------------------------------------------------------------------
 
@@ -111,19 +133,26 @@ class ServedStates(ServedTopic[StatePartition]):
         self._counts = counts
         self._told_available = available
         self._config_of = config_of
+        self._homes: Lru[WindowKey, int] = Lru(HOMES_MAX)
+        """The partitions in which windows were found after moves."""
+        self._heard_moved: Lru[WindowKey, bool] = Lru(HOMES_MAX)
+        """Windows after which other nodes have looked here, since they had heard of a move."""
 
     async def submit(self, queue_id: int, key: WindowKey, event: WindowEvent) -> Any:
         """The answer to an event of the window of a share group over a queue, from the node that serves it. Raises
         `CoordinatorRefusal`."""
         topic = await self.open()
-        beside = self._beside(queue_id)
-        index = _one_of(beside or range(topic.partitions), queue_id, key)
-        for other in self._may_have(topic, queue_id, key):
-            if await self._has(topic, other, key):
-                index = other
-                break
+        moved = self._has_moved(topic, queue_id, key)
+        known = self._homes.get(key) if moved and not isinstance(event, BEGINNING) else None
+        if known is not None:
+            index = known
+        elif moved:
+            index = await self._home(topic, queue_id, key)
+        else:
+            index = self._beside(topic, queue_id, key)
         if self._serves(index) or self._others is None:
-            return await self._submit_here(index, key, event, confirms=index not in beside or self._is_apart)
+            follows = not moved and bool(self._in_write_group_of(queue_id)) and not self._is_apart
+            return await self._submit_here(index, key, event, confirms=not follows)
         answer = await self._ask(topic, index, key, event)
         return answer._replace(here=False) if isinstance(answer, NextRead) else answer
 
@@ -138,7 +167,12 @@ class ServedStates(ServedTopic[StatePartition]):
     async def _submit_here(self, index: int, key: WindowKey, event: WindowEvent, *, confirms: bool) -> Any:
         """Records that were acquired are not in the log, which refuses an earlier owner. So the owner `confirms` that
         it still is the one before anybody gets them; where the leader of the queue is the owner, the read shows it."""
-        answer = await self.led(index).submit(lambda machine, ticket, now: event.run(machine, ticket, key, now))
+        partition = self.led(index)
+        if isinstance(event, LookFor):
+            self._heard_moved.put(key, True)
+        elif isinstance(event, BEGINNING) and not partition.has(key) and not self._may_begin(index, key):
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # who asked has yet to hear of the move
+        answer = await partition.submit(lambda machine, ticket, now: event.run(machine, ticket, key, now))
         if confirms and answer and isinstance(event, Acquire):
             await self.confirm(index)
         return answer
@@ -161,37 +195,48 @@ class ServedStates(ServedTopic[StatePartition]):
         """Whether brokers without storage serve the partitions."""
         return bool(self._routing.brokers())
 
-    def _beside(self, queue_id: int) -> Sequence[int]:
+    def _in_write_group_of(self, queue_id: int) -> Sequence[int]:
         """The partitions in the write group of a queue. None in one that was added after the topic was made; so the
         state of its queues lies in any partition."""
         return self._by_write_group.get(self._leadership.group_of(queue_id), ())
 
-    def _may_have(self, topic: Topic, queue_id: int, key: WindowKey) -> Iterable[int]:
-        """The partitions that may have a window already. Slots move between write groups that have their only replica
-        on one node: once one has moved, be it of the queue or of a state, a window may be in all partitions there, and
-        where it went for want of one in its write group."""
-        leadership = self._leadership
-        states = [topic.queue_id(index) for index in range(topic.partitions)]
-        if not any(map(leadership.has_moved, (queue_id, *states))):
-            return ()
-        nodes = leadership.replicas(leadership.group_of(queue_id)).replicas
-        if len(nodes) != 1:
-            return ()
-        groups = list(map(leadership.group_of, states))
-        there = {group for group in set(groups) if leadership.replicas(group).replicas == nodes}
-        return {_one_of(range(topic.partitions), queue_id, key)} | {
-            index for index, group in enumerate(groups) if group in there
-        }
+    def _beside(self, topic: Topic, queue_id: int, key: WindowKey) -> int:
+        """The partition that has a window as long as no slot has moved."""
+        return _one_of(self._in_write_group_of(queue_id) or range(topic.partitions), queue_id, key)
+
+    def _has_moved(self, topic: Topic, queue_id: int, key: WindowKey) -> bool:
+        """Whether the slot of a queue or of a state has moved to another write group, as far as this node has heard: a
+        window may be anywhere then."""
+        has_moved = self._leadership.has_moved
+        states = (topic.queue_id(index) for index in range(topic.partitions))
+        return key in self._heard_moved or has_moved(queue_id) or any(map(has_moved, states))
+
+    async def _home(self, topic: Topic, queue_id: int, key: WindowKey) -> int:
+        """The partition that has a window after a move, or in which it is to begin: the same for all nodes, wherever
+        the queue has been. None begins before all partitions have said that they do not have it, each of which begins
+        none itself from then on. Raises `CoordinatorRefusal`."""
+        known, begins = self._homes.get(key), _one_of(range(topic.partitions), queue_id, key)
+        first = begins if known is None else known
+        for index in (first, *(other for other in range(topic.partitions) if other != first)):
+            if await self._has(topic, index, key):
+                self._homes.put(key, index)
+                return index
+        return begins
+
+    def _may_begin(self, index: int, key: WindowKey) -> bool:
+        """Whether a window begins in a partition that this node serves: after a move only where all begin that have
+        heard of it. Storage nodes hear of it by the log of the write group that the queue has left."""
+        topic, of_queue = self._topic, self._metadata.topic_by_id(key.topic_id)
+        if topic is None or of_queue is None:
+            return True
+        queue_id = of_queue.queue_id(key.partition)
+        return index == _one_of(range(topic.partitions), queue_id, key) or not self._has_moved(topic, queue_id, key)
 
     async def _has(self, topic: Topic, index: int, key: WindowKey) -> bool:
         """Whether a partition has a window, wherever it is served. Raises `CoordinatorRefusal` while it cannot tell."""
         if not self._serves(index) and self._others is not None:
-            [state] = await self._ask(topic, index, key, Read())
-            return state is not None
-        machine = self.led(index).machine
-        if machine is None:
-            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return key in machine.windows
+            return bool(await self._ask(topic, index, key, LookFor()))
+        return bool(await self._submit_here(index, key, LookFor(), confirms=False))
 
     def _partition(self, topic: Topic, index: int) -> StatePartition:
         return StatePartition(

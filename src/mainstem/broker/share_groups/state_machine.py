@@ -244,6 +244,12 @@ class ShareStateMachine(WindowLog):
         result.answers.append(Answer(ticket, [self._state_of(key) for key in keys]))
         return self._finish(result)
 
+    def has(self, ticket: Ticket, key: WindowKey) -> Result:
+        """The answer is whether there is a window."""
+        result = Result()
+        result.answers.append(Answer(ticket, key in self.windows))
+        return self._finish(result)
+
     def read_to_lead(self, ticket: Ticket, key: WindowKey, leader_epoch: int, now: Moment) -> Result:
         """The same of one window, for a broker that gives its records out from now on: earlier leaders write nothing
         any more. The answer is a `WindowState`, or the `ErrorCode` of a refusal."""

@@ -94,6 +94,13 @@ class Delete(NamedTuple):
         return machine.delete(ticket, key, now)
 
 
+class LookFor(NamedTuple):
+    """Is the window there? Asked by a node that has heard of a move."""
+
+    def run(self, machine: ShareStateMachine, ticket: Ticket, key: WindowKey, now: Moment) -> Result:
+        return machine.has(ticket, key)
+
+
 WINDOW_EVENTS: Mapping[type[Any], Any] = {
     Begin: NextRead | ErrorCode,
     Acquire: list[Acquired],
@@ -104,6 +111,7 @@ WINDOW_EVENTS: Mapping[type[Any], Any] = {
     Initialize: ErrorCode,
     Write: ErrorCode,
     Delete: ErrorCode,
+    LookFor: bool,
 }
 """The type of the answer to each. Their order numbers them between nodes: new ones come last."""
 

@@ -11,7 +11,7 @@ import msgspec
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.share_groups.records import WindowKey
 from mainstem.broker.share_groups.served_states import ServedStates
-from mainstem.broker.share_groups.window_events import WINDOW_EVENTS, WindowEvent
+from mainstem.broker.share_groups.window_events import WINDOW_EVENTS, LookFor, Read, WindowEvent
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.rpc.errors import NotServed, RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
@@ -42,6 +42,10 @@ class WindowCalls:
             if told.refusal:
                 raise CoordinatorRefusal(ErrorCode(told.refusal))
             return _ANSWERS[kind].decode(told.answer)
+        except NotServed as failure:
+            if isinstance(event, LookFor):  # the node is of a version that notes nothing when it is asked
+                return await self.ask(node_id, index, key, Read()) != [None]
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from failure
         except RpcError as failure:  # it is gone, or of a version that knows of no such call
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from failure
         except (msgspec.MsgspecError, ValueError) as failure:  # of a later version
