@@ -1,5 +1,6 @@
 # make demo    a year of flights through one node: killed, restarted; split, merged, compacted by Spark; read again
-# make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while
+# make demo-tiers  the same year in an object store (S3): moved there by Spark, read back; the store goes away for a while,
+#              and at last the disks are lost, and the node goes on from S3
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
 # make demo-cluster  the same year through a cluster that grows, loses nodes and shrinks under the load
 # make demo-transactions  a bank whose tellers and node are killed half-way through transactions, again and again, and that adds up

@@ -1,10 +1,11 @@
-"""`make demo-tiers`: a topic whose history lies in an object store, which goes away for a while.
+"""`make demo-tiers`: a topic whose history lies in an object store, which goes away for a while and outlives the disks.
 
 The story: an S3 server and a node start from nothing. A Kafka client sends the flights of 2013 up to September, each
 with its date, to a topic that keeps everything for ever, and a day of it on disk. Spark splits and merges them and
 moves them to S3, the node drops its own copies, and all of it is read back from S3, by offset and by time. Then S3 goes
 away: the rest of the year is sent and followed at the tail, split and merged, while a reader of the past waits, and
 what is to be moved adds up. When S3 is back that reader goes on, the rest is moved, and the whole year is read from S3.
+At last the node loses both of its disks, and goes on with what S3 has (`lost_disks.py`).
 Exit code 0 only if every check at the end holds.
 """
 
@@ -27,6 +28,7 @@ from tools.s3_server import Counts, S3Server
 from demo.cold_reader import ColdReader
 from demo.commands import run
 from demo.errors import DemoFailed
+from demo.lost_disks import LostDisks
 from demo.messages.data import FLIGHTS, FlightData, fetch
 from demo.messages.ledger import Reading
 from demo.messages.readers import Follower, count_between, read_whole
@@ -50,6 +52,8 @@ CONFIGS = {
 """The flights are years old: what of them is in S3 need not stay on disk."""
 FIRST_OF_OCTOBER = "2013-10-01"
 HOLIDAY = "2013-07-04"
+LAST_DAY = "2013-12-31"
+"""Its flights are sent once more at the end, as those of a new year."""
 DATA_DIRECTORY = Path(".demo")
 
 FLIGHTS_PER_SECOND = 20_000
@@ -77,9 +81,13 @@ def main() -> int:
 
 def _story(directory: Path, s3: S3Server) -> TierStory:
     node = NodeProcess(directory, NODE_SETTINGS)
-    node.set("remote_dir", f"s3://{s3.bucket}/demo")
+    node.set("remote_dir", _url(s3))
     node.set("object_store.endpoint", s3.endpoint)
     return TierStory(node, s3, fetch(DATA_DIRECTORY))
+
+
+def _url(s3: S3Server) -> str:
+    return f"s3://{s3.bucket}/demo"
 
 
 class TierStory:
@@ -109,13 +117,15 @@ class TierStory:
         follower = Follower(self.node.addresses["kafka"], TIERED, PARTITIONS[TIERED])
         follower.start()
         try:
-            return [
+            checks = [
                 *self._move_history(sender, follower),
                 *self._go_on_without_the_store(sender, follower),
                 *self._catch_up(sender, follower),
             ]
         finally:
             follower.stop()
+        disks = LostDisks(self.node, _url(self._s3), self._reader, PARTITIONS)
+        return [*checks, *disks.tell(self._year, lambda sender: self._send(sender, [LAST_DAY]))]
 
     def served(self) -> dict[str, Mapping[str, int]]:
         return {**self._reader.served, "the rest of the year, as it came": self._tail_tiers}
@@ -207,7 +217,8 @@ class TierStory:
         self._run("store", "tier", "--once")
         left = self._remote()["waiting_bytes"]
         told = self._wait_for_local_copies_to_go()
-        again = self._reader.read("the whole year from S3")[TIERED]
+        self._year = self._reader.read("the whole year from S3")
+        again = self._year[TIERED]
         tiers = self._reader.served["the whole year from S3"]
         return [
             Check(
