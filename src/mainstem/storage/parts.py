@@ -42,6 +42,7 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
 from mainstem.storage.reading.stored_transactions import LongTermTransactions
+from mainstem.storage.remote.chain.owner_record import OwnerBeats
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.remote.decided.remote_tier import RemoteTier, WaysToLead
@@ -451,6 +452,12 @@ class StorageParts:
         self.topic_lists = (
             TopicListWriter(self.remote, store, groups, setup.topics_as_of)
             if store is not None and setup.topics_as_of is not None
+            else None
+        )
+        lists = self.topic_lists
+        self.owner_beats = (
+            OwnerBeats(store, groups, lambda: lists.has_begun, setup.consensus.node_id, setup.clock.now_ms)
+            if store is not None and lists is not None
             else None
         )
         self.remote_retention = RemoteRetention(

@@ -71,6 +71,8 @@ class Storage(StorageParts):
             self.tasks.append(start(self.remote_chain.run, "chain of the remote tier"))
         if self.topic_lists is not None:
             self.tasks.append(start(self.topic_lists.run, "topics of the remote tier"))
+        if self.owner_beats is not None:
+            self.tasks.append(start(self.owner_beats.run, "owner of the remote tier"))
 
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. Steps that a failed disk does not allow are left out:

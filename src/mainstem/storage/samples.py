@@ -138,6 +138,8 @@ class StorageSamples:
             yield from storage.remote_chain.samples()
         if storage.topic_lists is not None:
             yield from storage.topic_lists.samples()
+        if storage.owner_beats is not None:
+            yield from storage.owner_beats.samples()
         yield from storage.remote_retention.samples()
         yield from storage.local_copies.samples()
         yield from storage.tier_log.samples()

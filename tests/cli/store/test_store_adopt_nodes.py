@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,13 +28,21 @@ from mainstem.model import queue_id_of
 from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
+from mainstem.storage.remote.chain.owner_record import OwnerRecord, decode_owner, encode_owner
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
+from mainstem.storage.state.logs_behind import LOST_TERMS
+from mainstem.storage.store_files.object_names import OWNER
 
 GOES_ON_AT = 2 << 32
 """The offset at which all partitions of a cluster go on whose store has none beyond 2^32."""
 
 COUNT = 300
 """Messages of topic-3's first partition; the second has none."""
+
+
+def owner_of(store: Path) -> OwnerRecord:
+    """The record in the store of the node that goes on with the cluster."""
+    return decode_owner((store / CLUSTER / OWNER).read_bytes(), OWNER)
 
 
 def value_of(offset: int) -> bytes:
@@ -82,6 +91,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _no_long_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopted_node, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(adopted_node, "LOOK_AT_OWNER_SECONDS", 0.01)
 
 
 class Showing(Serving):
@@ -197,6 +207,11 @@ def test_a_cluster_goes_on_where_its_store_ends(
         node.kill()
         node.start()
         assert published(node.kafka, b"newer") == GOES_ON_AT + 2
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not owner_of(store).beats:
+            assert time.monotonic() < until, "the node does not say in the store that it lives"
+            time.sleep(0.1)
+        assert owner_of(store).term > found["term"]
     finally:
         node.close()
 
@@ -222,9 +237,56 @@ def test_a_cluster_that_lives_is_not_adopted(
     assert not (tmp_path / "write").exists()
 
 
+def test_a_cluster_that_lives_and_writes_nothing_is_not_adopted_either(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the operator says so: then it finds in the store that another goes on, and leaves that as it is."""
+    from mainstem.node.storage_role import adoption
+
+    refuse_if_alive, place = adoption.refuse_if_alive, store / CLUSTER / OWNER
+    beats = iter(range(1, 100))
+
+    def beat() -> None:
+        place.write_bytes(encode_owner(OwnerRecord(5, next(beats), 4, 1_700_000_000_000)))
+
+    async def beaten_meanwhile(*args: object) -> None:
+        beat()
+        await refuse_if_alive(*args)  # type: ignore[arg-type]
+
+    beat()
+    monkeypatch.setattr(adoption, "refuse_if_alive", beaten_meanwhile)
+    command = ["store", "adopt", str(store), "--into", str(tmp_path / "write")]
+    assert run(command) == 1
+    said = capsys.readouterr().err
+    assert f"cluster {CLUSTER} is alive: its node 4 has said so in the store" in said
+    assert "at 2023-11-14 22:13:20Z" in said
+    assert "--although-alive" in said
+    assert not (tmp_path / "write").exists()
+    assert owner_of(store).beats == 2
+    assert run([*command, "--although-alive"]) == 0
+    assert owner_of(store).beats == 0
+    monkeypatch.setattr(adoption, "refuse_if_alive", refuse_if_alive)
+    assert run(["store", "adopt", str(store), "--into", str(tmp_path / "of another node")]) == 0
+
+
+def test_terms_begin_behind_what_the_last_owner_said(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = store / CLUSTER / OWNER
+    terms = []
+    for number, owner in enumerate((None, OwnerRecord(3_000_000, 9, 1, 0), OwnerRecord(5_000_000, 0, 1, 0))):
+        if owner is not None:
+            place.write_bytes(encode_owner(owner))
+        assert run(["store", "adopt", str(store), "--into", str(tmp_path / str(number)), "--json"]) == 0
+        terms.append(json.loads(capsys.readouterr().out)["term"])
+        assert owner_of(store) == OwnerRecord(terms[-1], 0, owner_of(store).node_id, owner_of(store).written_ms)
+    assert terms[1:] == [3_000_000 + LOST_TERMS, 5_000_000], "nodes that adopt together begin in one term"
+
+
 def test_what_goes_with_what(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["store", "adopt", str(store), "--list", "--serve"]) == 2
     assert run(["store", "adopt", str(store), "--list", "--listen", "127.0.0.1:0"]) == 2
+    assert run(["store", "adopt", str(store), "--list", "--although-alive"]) == 2
     capsys.readouterr()
     peers = [word for node in (1, 2, 3, 4) for word in ("--set", f"nameserver.peers.{node}=127.0.0.1:{9000 + node}")]
     into = ["--into", str(tmp_path / "write"), "--set", "nameserver.replication_factor=3"]

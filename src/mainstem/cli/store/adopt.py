@@ -45,6 +45,11 @@ SEGMENT_BYTES = 1 << 30
     metavar="WRITE_DIR",
     help="Make the write_dir of a node that goes on with the cluster.",
 )
+@click.option(
+    "--although-alive",
+    is_flag=True,
+    help="With --into: do it although nodes of the cluster may live, which can be neither reached nor stopped.",
+)
 @click.option("--listen", metavar="HOST:PORT[,…]", help="With --serve: accept Kafka clients here.")
 @click.option(
     "--http", metavar="HOST:PORT", help="With --serve: serve health, metrics and status here; otherwise ignored."
@@ -77,6 +82,7 @@ def command(
     root: Path | None,
     serves: bool,
     into_dir: Path | None,
+    although_alive: bool,
     listen: str | None,
     http: str | None,
     rpc: str | None,
@@ -92,8 +98,8 @@ def command(
     """Show, export or serve what an object store holds of clusters, by what lies in it alone, or go on with it.
 
     URL is what `remote_dir` was: a directory, s3://bucket/prefix, gs://bucket/prefix or hdfs://namenode:8020/folder. No
-    node is asked, and nothing in the store is changed. Of a partition there is what was in the remote tier: what was on
-    disks only is not there. The exit code is 1 when something is missing or damaged.
+    node is asked, and nothing in the store is changed, but for the note of --into. Of a partition there is what was in
+    the remote tier: what was on disks only is not there. The exit code is 1 when something is missing or damaged.
 
     --export writes a directory TOPIC-N for each partition, as `mainstem store export` does. Nothing is written over. A
     directory has its name when it is whole; one that ends in .partial is not.
@@ -102,12 +108,16 @@ def command(
     changes of topics are refused (POLICY_VIOLATION), and nothing is written to the store.
 
     --into makes a node's write_dir, by the node's own configuration (node_id, nameserver.peers): start the node with it
-    and the same store, and the cluster goes on. Its former nodes must never be started again. Records in no file of the
-    store are lost, and each partition goes on far behind it, so that no offset is given out twice."""
+    and the same store, and the cluster goes on; with several nodes, have all of them adopt before one starts. Records
+    in no file of the store are lost, and each partition goes on far behind it, so that no offset is given out twice.
+    The former nodes must never be started again. The command looks for 10 to 20 seconds whether the cluster still says
+    in the store that it lives, and refuses then, without --although-alive; it notes there who goes on."""
     if [lists, root is not None, serves, into_dir is not None].count(True) != 1:
         raise click.UsageError("takes one of --list, --export DIR, --serve and --into WRITE_DIR")
     if topics and root is None:
         raise click.UsageError("--topic goes with --export")
+    if although_alive and into_dir is None:
+        raise click.UsageError("--although-alive goes with --into")
     flags = {"listen": listen, "http": http, "rpc": rpc}
     if not serves and (write_dir is not None or listen or rpc):
         raise click.UsageError("--listen, --rpc and --write-dir go with --serve")
@@ -122,7 +132,7 @@ def command(
     if into_dir is not None:
         from mainstem.cli.store.adopted_node import into
 
-        into(url, config, cluster, into_dir, as_json)
+        into(url, config, cluster, into_dir, although_alive=although_alive, as_json=as_json)
         return 0
     if root is not None:
         return _export(url, config, cluster, topics, root, progress, as_json)

@@ -16,10 +16,14 @@ from mainstem.cli.terminal.output import counted, print_json, print_table, print
 
 if TYPE_CHECKING:
     from mainstem.node.config import NodeConfig
+    from mainstem.ports import ObjectStore
     from mainstem.storage.adopting.lost_cluster import LostCluster
 
 LOOK_SECONDS = 10.0
 """A leader writes what was split within two seconds, and topics within five."""
+
+LOOK_AT_OWNER_SECONDS = 20.0
+"""A cluster that lives says so in the store every 15 seconds (`owner_record.BEAT_SECONDS`)."""
 
 READ_ONLY = ("read_only=true", "shared_store=false")
 
@@ -62,7 +66,9 @@ def serve(
             runner.run(run_node(config))
 
 
-def into(url: str, config: NodeConfig, cluster: str | None, write_dir: Path, as_json: bool) -> None:
+def into(
+    url: str, config: NodeConfig, cluster: str | None, write_dir: Path, *, although_alive: bool, as_json: bool
+) -> None:
     """Make the write_dir of a node that goes on with what a store has of a cluster. Raises `CommandFailed`."""
     from mainstem.node.storage_role.adoption import refuse_existing, write_node
     from mainstem.storage.errors import StorageError
@@ -76,7 +82,7 @@ def into(url: str, config: NodeConfig, cluster: str | None, write_dir: Path, as_
         )
     try:
         refuse_existing(write_dir)
-        found = asyncio.run(_read(url, config, cluster, look_seconds=LOOK_SECONDS))
+        found = asyncio.run(_take(url, config, cluster, although_alive))
         asyncio.run(write_node(write_dir, found, config.node_id, members, raises=True))
     except (StorageError, ValueError) as error:
         raise CommandFailed(str(error)) from error
@@ -85,18 +91,37 @@ def into(url: str, config: NodeConfig, cluster: str | None, write_dir: Path, as_
     _tell(found, config.node_id, write_dir, as_json)
 
 
-async def _read(url: str, config: NodeConfig, cluster: str | None, look_seconds: float = 0.0) -> LostCluster:
-    from mainstem.node.storage_role.adoption import refuse_if_alive
+async def _read(url: str, config: NodeConfig, cluster: str | None) -> LostCluster:
     from mainstem.storage.adopting.lost_cluster import read_lost_cluster
+
+    return await read_lost_cluster(*await _cluster_at(url, config, cluster))
+
+
+async def _cluster_at(url: str, config: NodeConfig, cluster: str | None) -> tuple[ObjectStore, str]:
     from mainstem.storage.object_stores.names import checked
     from mainstem.storage.object_stores.urls import open_object_store
     from mainstem.storage.remote.survey.store_survey import cluster_ids
 
     store = open_object_store(url, config.object_store)
-    name = checked(cluster) if cluster is not None else only_cluster(url, await cluster_ids(store))
+    return store, checked(cluster) if cluster is not None else only_cluster(url, await cluster_ids(store))
+
+
+async def _take(url: str, config: NodeConfig, cluster: str | None, although_alive: bool) -> LostCluster:
+    """Read a cluster that nobody goes on with, and note in the store that this node does."""
+    from mainstem.node.storage_role.adoption import become_owner, refuse_if_alive, term_behind
+    from mainstem.storage.adopting.lost_cluster import read_lost_cluster
+    from mainstem.storage.object_stores.store_folder import StoreFolder
+    from mainstem.storage.remote.chain.owner_record import read_owner
+
+    store, name = await _cluster_at(url, config, cluster)
+    owner = await read_owner(StoreFolder(store, name))
     found = await read_lost_cluster(store, name)
-    if look_seconds:
-        await refuse_if_alive(store, found, look_seconds)
+    if owner.record is not None:
+        found = found._replace(term=max(found.term, term_behind(owner.record)))
+    if not although_alive:
+        beats = owner.record is not None and owner.record.beats
+        await refuse_if_alive(store, found, LOOK_AT_OWNER_SECONDS if beats else LOOK_SECONDS)
+    await become_owner(store, found, owner, config.node_id, although_alive=although_alive)
     return found
 
 

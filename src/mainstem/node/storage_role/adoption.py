@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from mainstem.nameserver.adopted_metadata import KnownCluster, write_metadata
@@ -24,6 +25,7 @@ from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.remote.chain.chain_reading import read_chain
+from mainstem.storage.remote.chain.owner_record import FoundOwner, OwnerRecord, read_owner, take_over
 from mainstem.storage.remote.chain.topic_list_format import ListedTopic
 from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
 from mainstem.storage.setup import remote_manifest_beside
@@ -31,10 +33,13 @@ from mainstem.storage.state.logs_behind import LOST_TERMS
 
 PARTIAL = ".partial"
 
+OWNER_ATTEMPTS = 3
+"""A cluster that lives writes every `BEAT_SECONDS`; to read and replace takes less than one of them."""
+
 
 async def refuse_if_alive(store: ObjectStore, cluster: LostCluster, seconds: float) -> None:
     """Look for so long whether anybody writes to the cluster's folder. Raises `StorageError` if so: the cluster is not
-    lost. A cluster in which nothing is split meanwhile is not noticed."""
+    lost. A cluster in which nothing is split meanwhile is not noticed by that (`become_owner`)."""
     await asyncio.sleep(seconds)
     folder = StoreFolder(store, cluster.cluster_id)
     for group, number in enumerate(cluster.numbers()):
@@ -50,6 +55,34 @@ async def refuse_if_alive(store: ObjectStore, cluster: LostCluster, seconds: flo
             f"cluster {cluster.cluster_id} is alive: its list of topics has changed since the store was read first. "
             "Stop all of its nodes, for good"
         )
+
+
+def term_behind(owner: OwnerRecord) -> int:
+    """A term that no leader of the cluster has had which wrote this; that of an adoption on another node, if it did."""
+    return owner.term + LOST_TERMS if owner.beats else owner.term
+
+
+async def become_owner(
+    store: ObjectStore, cluster: LostCluster, read_first: FoundOwner, node_id: int, *, although_alive: bool
+) -> None:
+    """Note in the cluster's folder that node `node_id` goes on with the cluster, in the place of the owner that was
+    read before anything else. Raises `StorageError` if that one has told since that it lives, unless the operator says
+    `although_alive`; then it finds out from the note that it is not the owner any more."""
+    folder = StoreFolder(store, cluster.cluster_id)
+    record = OwnerRecord(cluster.term, 0, node_id, time.time_ns() // 1_000_000)
+    found = await take_over(folder, read_first, record)
+    attempts = OWNER_ATTEMPTS if although_alive else 0
+    while found is not None and attempts:
+        found, attempts = await take_over(folder, await read_owner(folder), record), attempts - 1
+    if found is None:
+        return
+    when = datetime.fromtimestamp(found.written_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    raise StorageError(
+        f"cluster {cluster.cluster_id} is alive: its node {found.node_id} has said so in the store since this command "
+        f"began, at {when} by its own clock. Stop all of its nodes, for good: two clusters in one folder would break "
+        "each other. If some of them can be neither reached nor stopped, say --although-alive: they would go on in the "
+        "same folder, and only write in their logs that they are not its owners any more"
+    )
 
 
 def refuse_existing(write_dir: Path) -> None:

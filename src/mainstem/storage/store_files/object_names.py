@@ -6,6 +6,7 @@
     groups/<write group>/head                         a hint at the newest change
     topics/lists/<version, 20 digits>                 the topics of the cluster, as of this entry of the metadata's log
     topics/head                                       a hint at the newest list
+    owner                                             changes while the cluster lives
 
 A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such
 a part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which
@@ -27,6 +28,8 @@ TOPIC_LISTS = f"{TOPICS}/lists"
 """The prefix of the lists of topics."""
 
 TOPIC_HEAD = f"{TOPICS}/head"
+
+OWNER = "owner"
 
 _DOT = "=2E"
 

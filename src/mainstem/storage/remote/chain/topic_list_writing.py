@@ -98,6 +98,11 @@ class TopicListWriter:
             else:
                 self._failure = ""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the store has lists of the cluster, as far as this node has written or looked for them."""
+        return self._written is not None
+
     async def follow(self) -> None:
         """Write the topics, if the store does not have them as they are. Raises `StorageError`."""
         term, now = self._groups[0].term, await self._topics_as_of()
