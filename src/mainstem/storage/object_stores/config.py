@@ -1,8 +1,8 @@
 """Configuration of object stores: how they are reached, and how much is asked of one that is slow or down.
 
-Credentials are no part of it. Each kind of store finds them where its other tools do: `AWS_*` variables, web identities
-and instance roles for S3; `GOOGLE_APPLICATION_CREDENTIALS`, the default credentials of gcloud and instance accounts for
-GCS; `HADOOP_CONF_DIR` and Kerberos's ticket cache for HDFS.
+Credentials are no part of it. Each kind of store finds them where its other tools do: `AWS_*` variables, web
+identities, profiles with keys and instance roles for S3; `GOOGLE_APPLICATION_CREDENTIALS`, the default credentials of
+gcloud and instance accounts for GCS; `HADOOP_CONF_DIR` and Kerberos's ticket cache for HDFS.
 """
 
 from __future__ import annotations

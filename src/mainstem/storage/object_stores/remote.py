@@ -69,6 +69,14 @@ REFUSALS = {
 }
 """The stores' codes that no retry helps against, and what does."""
 
+MACHINES_OWN = ("/latest/api/token", "/latest/meta-data", "169.254.170.2", "/computeMetadata/")
+"""In the URLs from which containers and instances get their credentials, and which are asked when none are set."""
+
+NONE_SET = (
+    "no credentials are set, and this machine has none of its own: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "AWS_PROFILE, or GOOGLE_APPLICATION_CREDENTIALS, for the node and for splitters"
+)
+
 
 class RemoteObjectStore:
     """`ObjectStore` in a bucket. `url` is what messages call it."""
@@ -232,6 +240,8 @@ def translated(place: str, error: Exception) -> ObjectStoreError:
         return ObjectStoreRefused(f"{place}: {code}: {remedy}")
     status = next((int(one or other) for one, other in _STATUS.findall(text)), 0)
     said = f"{place}: {_shortened(text)}"
+    if any(part in text for part in MACHINES_OWN):
+        said += f"; {NONE_SET}"
     if isinstance(error, FileNotFoundError) or status == 404:
         return ObjectAbsent(f"{place}: there is no such object")
     if isinstance(error, AlreadyExistsError):

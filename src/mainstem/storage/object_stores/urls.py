@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 from mainstem.errors import ConfigError
 from mainstem.model import HistogramSample, Sample
 from mainstem.ports import ObjectStore
+from mainstem.storage.object_stores.aws_profile import aws_profile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.guards.breaker import Breaker
 from mainstem.storage.object_stores.guards.in_flight import BoundedInFlight
@@ -182,8 +184,12 @@ def _bucket(url: StoreUrl, config: ObjectStoreConfig) -> ObjectStore:
     if config.endpoint:
         options["endpoint" if url.scheme == "s3" else "base_url"] = config.endpoint
 
+    profile = aws_profile(os.environ, options) if url.scheme == "s3" else None
+
     def make(client: dict[str, Any]) -> S3Store | GCSStore:
-        kind = S3Store if url.scheme == "s3" else GCSStore
-        return kind(url.host, prefix=url.path or None, config=options, **client)
+        kind: Any = S3Store if url.scheme == "s3" else GCSStore
+        provider = {} if profile is None else {"credential_provider": profile}
+        found: S3Store | GCSStore = kind(url.host, prefix=url.path or None, config=options, **client, **provider)
+        return found
 
     return RemoteObjectStore(str(url), make, config)
