@@ -402,6 +402,50 @@ def test_most_queues_of_a_file_that_are_begun_together_come_beside_their_index(
     play(tmp_path, story)
 
 
+def test_readers_that_begin_at_their_log_starts_come_as_those_at_0(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        queues = {QUEUE + number: history_of(20, first=7, queue_id=QUEUE + number) for number in range(8)}
+        file = await world.add("a.pack", [batch for queue in queues.values() for batch in queue])
+        for log_start, waits in ((7, 1), (6, 2)):
+            await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+            world.history.know_log_starts(lambda queue_id, start=log_start: start)  # type: ignore[misc]
+            world.bucket.weather.latency_seconds = (LATENCY_SECONDS, LATENCY_SECONDS)
+            began = world.loop.time()
+            found = await asyncio.gather(*(world.history.read(queue, 0, 7, 4 * CHUNK) for queue in queues))
+            assert (waits - 0.5) * LATENCY_SECONDS < world.loop.time() - began < (waits + 0.5) * LATENCY_SECONDS
+            assert [[*map(bytes, part.batches)] for part in found if part is not None] == [*map(datas, queues.values())]
+            assert world.store.read_bytes < file.bytes + 3 * CHUNK, "nothing came twice"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("readers", "offset", "in_whole"), [(8, 5, True), (5, 45, True), (4, 5, False), (8, 80, False)]
+)
+def test_most_queues_of_a_file_that_are_begun_within_it_come_in_requests_of_full_size(
+    tmp_path: Path, readers: int, offset: int, in_whole: bool
+) -> None:
+    """Unless readers begin with less than most of what their queues have there."""
+
+    async def story(world: World) -> None:
+        queues = {QUEUE + number: history_of(100, queue_id=QUEUE + number) for number in range(8)}
+        file = await world.add("a.pack", [batch for queue in queues.values() for batch in queue])
+        await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+        asked = world.bucket.asked
+        read = [*queues][-readers:]
+        found = await asyncio.gather(*(world.history.read(queue, 0, offset, 4 * CHUNK) for queue in read))
+        for queue, part in zip(read, found, strict=True):
+            assert part is not None
+            assert [*map(bytes, part.batches)] == datas(queues[queue][offset:])[: len(part.batches)]
+        await asyncio.sleep(1.0)  # of the simulated clock: all has come that was begun
+        assert (world.store.read_bytes >= file.batch_bytes) == in_whole
+        if in_whole:
+            assert world.bucket.asked - asked <= 1 + -(-file.bytes // (4 * CHUNK))
+        assert world.store.read_bytes < file.bytes + 3 * CHUNK, "nothing came twice"
+
+    play(tmp_path, story)
+
+
 def test_all_that_a_read_wants_comes_in_the_time_of_one_request(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         batches = history_of(100)

@@ -113,6 +113,8 @@ class ReadPath:
         self._may_have_lost = may_have_lost
         self.remote = remote
         """The remote tier; None: this node reads none."""
+        if remote is not None:
+            remote.know_log_starts(self._log_start)
         self.remote_reads = RemoteReads(remote, placement, self._first_here, wake, supervision)
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
@@ -135,6 +137,11 @@ class ReadPath:
     def served_bytes(self) -> dict[Tier, int]:
         at_once = self._served_bytes[Tier.WRITE_CACHE] + self._served_bytes_to_plans
         return {**self._served_bytes, Tier.WRITE_CACHE: at_once}
+
+    def _log_start(self, queue_id: int) -> int:
+        """0 of a queue that is not known."""
+        slot = self._table.find(queue_id)
+        return 0 if slot == NO_SLOT else self._table.get(slot, LOG_START)
 
     def offsets(self, queue_id: int) -> QueueOffsets | None:
         slot = self._table.find(queue_id)

@@ -23,7 +23,7 @@ them before it is far from the beginning of its write group's history, and waits
 
 MOST_SHARE = 0.5
 """Of the queues of a file: where readers begin with more than these, less than half of what comes beside the index is
-asked for in vain."""
+asked for in vain. And of what a queue has in a file: a reader that begins later than in the middle is not counted."""
 
 
 class FirstFile(NamedTuple):

@@ -11,7 +11,7 @@ import asyncio
 import bisect
 import logging
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -25,7 +25,12 @@ from mainstem.storage.extents.extent_index import ExtentIndex, Rows
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import SeenSpans
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
-from mainstem.storage.queue_store.reading.known_beginnings import BeginningsTogether, first_file_with, is_begun_with
+from mainstem.storage.queue_store.reading.known_beginnings import (
+    MOST_SHARE,
+    BeginningsTogether,
+    first_file_with,
+    is_begun_with,
+)
 from mainstem.storage.queue_store.reading.open_files import FileGone, FileSource, KnownFile
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
 from mainstem.storage.queue_store.reading.stored_slice import SliceBuilder, StoredSlice
@@ -49,6 +54,9 @@ INDEX_LOADS_MAX = 32
 TURNS_TO_SEND = 2
 """Of the event loop, in which what is read ahead is asked for: one for the errand and one for its requests. A reader
 that has all in memory would otherwise come back, again and again, before any of them is sent."""
+
+TURNS_TO_MEET = 2
+"""Of the event loop, within which readers go on that waited for one index: whoever asked for it before the others."""
 
 PAST_SHARE = 0.5
 """Of a chunk: who takes less of it at a time comes back for the rest, and is better off with the chunk in memory."""
@@ -118,6 +126,8 @@ class QueueHistory:
         self._readers: Lru[tuple[int, int, int], _Reader] = Lru(READERS_MAX)
         """By queue, write group and next offset."""
         self._beginnings = BeginningsTogether()
+        self.begins_at: Callable[[int], int] = lambda queue_id: 0
+        """Tells the log start of a queue, for what is brought ahead; wrong, it costs time and nothing else."""
 
     async def read(self, queue_id: int, group: int, offset: int, bytes_max: int) -> StoredSlice | None:
         """Batches from the one that holds `offset`, or the next there is, up to `bytes_max` bytes but at least
@@ -220,12 +230,28 @@ class QueueHistory:
         if first is None:
             return False, await self._search.find(queue_id, spans, offset)
         is_read_ahead_of = self._go_ahead_beside_index(queue_id, first.file, offset, bytes_max)
-        if offset:  # its place may be in a later file
-            return is_read_ahead_of, await self._search.find(queue_id, spans, offset)
+        if offset > self.begins_at(queue_id):  # its place may be in a later file
+            place = await self._search.find(queue_id, spans, offset)
+            if place is not None and not is_read_ahead_of:
+                await self._begin_within(queue_id, place)
+            return is_read_ahead_of, place
         with self._beginnings.begins(first.file, queue_id) as most:
             if most and not is_read_ahead_of:
                 self._bring_whole(queue_id, first.file)
             return is_read_ahead_of, await self._search.forward(queue_id, spans, first.at, offset)
+
+    async def _begin_within(self, queue_id: int, place: ExtentPlace) -> None:
+        """Have a file brought as a whole if most of its queues are begun together, each with most of what it has there.
+        All readers that waited for the same index come here within `TURNS_TO_MEET`."""
+        file, rows = self._manifest.files.get(place.file.name), place.extents.queue_rows(queue_id)
+        if file is None or file.queue_count < 2 or place.end - place.row < MOST_SHARE * (rows[1] - rows[0]):
+            return
+        with self._beginnings.begins(file, queue_id) as most:
+            if most:
+                source = FileSource(self._stored.open_files, place.file)
+                self._cache.bring_whole(source, FRAME_BYTES + file.batch_bytes)
+            for _ in range(TURNS_TO_MEET):
+                await asyncio.sleep(0)
 
     def _remembered(self, reader: _Reader, queue_id: int, spans: SpanList, offset: int) -> ExtentPlace | None:
         """The place where a reader goes on, if that is what a search would find. None: search for it."""

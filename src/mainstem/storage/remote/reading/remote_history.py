@@ -11,7 +11,7 @@ and the first request are one where the manifest tells where a queue begins (`kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -143,6 +143,10 @@ class RemoteHistory:
 
         with self.expecting(group, files):
             await asyncio.gather(*map(verify, files))
+
+    def know_log_starts(self, log_start: Callable[[int], int]) -> None:
+        """From now on readers that begin at the log start of a queue are brought what comes as those who begin at 0."""
+        self._history.begins_at = log_start
 
     def has(self, group: int) -> bool:
         """Whether the tier has anything of a write group."""
