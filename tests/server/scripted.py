@@ -192,7 +192,7 @@ def reply_to(content: bytes) -> Reply:
 
 @asynccontextmanager
 async def serving(
-    clock: Clock | None = None, *, listeners: Mapping[str, ListenerConfig] | None = None, **limits: int
+    clock: Clock | None = None, *, listeners: Mapping[str, ListenerConfig] | None = None, **limits: int | str
 ) -> AsyncIterator[tuple[KafkaServer, ScriptedDispatcher]]:
     """A server with the named listeners, else with one. That is of the protocol that the test runs over
     (`over_tls.OVER_TLS`)."""

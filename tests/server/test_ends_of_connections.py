@@ -16,6 +16,7 @@ from tests.server.scripted import run, serving, until
 
 from mainstem.server import lingering
 from mainstem.server.connection import Connection
+from mainstem.server.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.usefixtures("event_loop_of_the_test")
 
@@ -130,6 +131,40 @@ def test_connections_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mainstem"):
         run(scenario())
     assert sum("max.connections.per.ip" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.plain
+def test_the_most_connections_change_while_a_server_runs_and_single_addresses_may_have_their_own() -> None:
+    async def scenario() -> None:
+        async with serving(connections_max=3, connections_per_host_max=1, connections_of_hosts="127.0.0.1:2") as (
+            server,
+            _,
+        ):
+            kept = [await answered(server) for _ in range(2)]
+            assert await is_refused(server), "two of this address"
+            server.bounds.hold(2, 1, {"127.0.0.1": 5})
+            assert await is_refused(server), "two in all"
+            server.bounds.hold(5, 3, {"127.0.0.2": 0})
+            kept.append(await answered(server))
+            assert await is_refused(server), "three of an address"
+            server.bounds.hold(1, 1, {})
+            assert len(server.connections) == 3, "open connections stay"
+            for client in kept:
+                await client.close()
+
+    async def answered(server: KafkaServer) -> RawClient:
+        client = await RawClient.connect(server.addresses[0])
+        await client.send_frame(b"e")
+        assert await client.receive() == b"e"
+        return client
+
+    async def is_refused(server: KafkaServer) -> bool:
+        client = await RawClient.connect(server.addresses[0])
+        ended = await client.closed_by_server()
+        await client.close()
+        return ended
+
+    run(scenario())
 
 
 def test_idle_connections_are_closed_and_busy_ones_kept() -> None:

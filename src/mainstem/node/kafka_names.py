@@ -43,6 +43,7 @@ OURS = {
     "connections.max.idle.ms": ("server", "connection_idle_ms_max"),
     "max.connections": ("server", "connections_max"),
     "max.connections.per.ip": ("server", "connections_per_host_max"),
+    "max.connections.per.ip.overrides": ("server", "connections_of_hosts"),
     "socket.request.max.bytes": ("server", "frame_bytes_max"),
     "queued.max.request.bytes": ("server", "request_bytes_in_flight_max"),
     "auto.create.topics.enable": ("broker", "auto_create_topics"),

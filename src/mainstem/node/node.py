@@ -282,6 +282,7 @@ class RunningNode:
             handlers=self._handlers,
             connect=self._connect if self._config.nameserver.peers else None,
             response_room=server.responses if server is not None else UnboundedRoom(),
+            hold_connections=server.bounds.hold if server is not None else None,
             password_work=password_work,
             key_work=key_work,
             side_work=side_work,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mainstem.broker.broker import UnboundedRoom
+from mainstem.broker.settings.live_settings import HoldConnections
 from mainstem.model import OWN_LEVELS, LevelRange
 from mainstem.nameserver.cluster_ports import Connect
 from mainstem.nameserver.nameserver import Nameserver
@@ -56,6 +57,8 @@ class NodePorts:
     boot: str = ""
     """An id of the machine's present boot; empty: it cannot be known."""
     response_room: ResponseRoom = field(default_factory=UnboundedRoom)
+    hold_connections: HoldConnections | None = None
+    """Bounds the connections of the server of Kafka clients; None: there is no server."""
     levels: LevelRange = OWN_LEVELS
     """The feature levels at which this node's program can work."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.errors import ConfigError
+from mainstem.host_bounds import HostBoundsError, host_bounds
 from mainstem.model import LISTENERS_MAX
 from mainstem.server.addresses import parse_address
 from mainstem.server.errors import ListenError
@@ -38,6 +39,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     connections_per_host_max: int = 10_000
     """max.connections.per.ip."""
+
+    connections_of_hosts: str = ""
+    """max.connections.per.ip.overrides: ADDRESS:COUNT, separated by commas; of the addresses that may have more, or
+    fewer."""
 
     frame_bytes_unauthenticated_max: int = 64 * KIB
     """sasl.server.max.receive.size: the same before a client of a listener with SASL has shown who it is."""
@@ -90,6 +95,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 parse_address(address)
             except ListenError as error:
                 raise ConfigError(str(error)) from None
+        try:
+            host_bounds(self.connections_of_hosts)
+        except HostBoundsError as error:
+            raise ConfigError(f"connections_of_hosts: {error}") from None
         for name, smallest in _SMALLEST.items():
             value = getattr(self, name)
             if value < smallest:

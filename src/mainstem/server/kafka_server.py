@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from mainstem.address import Address
+from mainstem.host_bounds import host_bounds
 from mainstem.model import HistogramSample, ListenerAddress, Sample
 from mainstem.ports import Clock, Dispatcher
+from mainstem.server.bounds.connection_bounds import ConnectionBounds
 from mainstem.server.bounds.strangers import Stranger, Strangers
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
@@ -70,6 +72,9 @@ class KafkaServer:
     ) -> None:
         """`give_memory_back` is called when much less memory is held than a while ago."""
         self.config = config
+        self.bounds = ConnectionBounds(
+            config.connections_max, config.connections_per_host_max, host_bounds(config.connections_of_hosts)
+        )
         self.dispatcher: Dispatcher | None = None
         self.clock = clock
         self._shared = shared = Shared(config, clock, self._responses_short)
@@ -302,11 +307,10 @@ class KafkaServer:
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay."""
         host = connection.session.host
-        config = self.config
-        over_total = len(self._connections) >= config.connections_max
+        over_total = len(self._connections) >= self.bounds.connections_max
         if self._closing:
             return False
-        if over_total or self._per_host[host] >= config.connections_per_host_max:
+        if over_total or self._per_host[host] >= self.bounds.of(host):
             self._refuse(host, "max.connections" if over_total else "max.connections.per.ip")
             return False
         if not connection.is_encrypted and not self._may_connect(host):  # else it was asked before the handshake
@@ -396,14 +400,14 @@ class KafkaServer:
 
     def _admit_handshake(self, host: str) -> bool:
         """Whether a connection that has no TLS yet may stay."""
-        config, handshakes = self.config, self._handshakes
+        handshakes = self._handshakes
         if self._closing:
             return False
         open_now, of_host = len(self._connections) + len(handshakes), self._per_host[host] + handshakes.of(host)
         limit = ""
-        if open_now >= config.connections_max:
+        if open_now >= self.bounds.connections_max:
             limit = "max.connections"
-        elif of_host >= config.connections_per_host_max:
+        elif of_host >= self.bounds.of(host):
             limit = "max.connections.per.ip"
         elif len(handshakes) >= HANDSHAKES_WAITING_MAX:
             limit = f"the bound of {HANDSHAKES_WAITING_MAX} connections without TLS yet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.nameserver.state.config_value import ConfigType
 from mainstem.nameserver.state.resource_configs.broker_configs import (
     BROKER_CONFIGS,
+    CONNECTIONS,
+    CONNECTIONS_OF_IP,
+    CONNECTIONS_OF_IPS,
     GROUP_CONFIG_OF,
     RACK_AWARE_SELECTOR,
     TOPIC_CONFIG_OF,
@@ -177,6 +181,31 @@ def test_what_does_not_change_while_a_broker_runs_is_refused_with_the_reason(nam
     assert reason in (answer.error_message or "")
 
 
+def test_the_most_connections_change_while_a_broker_runs() -> None:
+    in_file = {"max.connections": "100", "max.connections.per.ip": "10", "max.connections.per.ip.overrides": ""}
+    admin = AdminBroker(NodeFacts(fixed=in_file))
+    admin.broker.configs = MemoryConfigs()
+    held: list[tuple[int, int, Mapping[str, int]]] = []
+    groups = GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig())
+    live = LiveSettings(admin.broker, groups, hold_connections=lambda *bounds: held.append(bounds))
+    live.apply()
+    for resource, name, value in (
+        ("", "max.connections", "50"),
+        ("1", "max.connections.per.ip", "5"),
+        ("1", "max.connections.per.ip.overrides", "10.0.0.1:7, ::1:2"),
+    ):
+        assert altered(admin, BROKER, resource, change(name, OPERATION_SET, value)) == ErrorCode.NONE
+        live.apply()
+    assert held == [(100, 10, {}), (50, 10, {}), (50, 5, {}), (50, 5, {"10.0.0.1": 7, "::1": 2})]
+    configs = by_name(described(admin, BROKER, "1", include_synonyms=True))
+    assert [synonym.value for synonym in configs["max.connections"].synonyms] == ["50", "100", "2147483647"]
+    for text in ("localhost:7", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:1,10.0.0.1:2"):
+        overrides = change("max.connections.per.ip.overrides", OPERATION_SET, text)
+        assert altered(admin, BROKER, "1", overrides) == ErrorCode.INVALID_CONFIG
+    nobody = change("max.connections.per.ip", OPERATION_SET, "0")
+    assert altered(admin, BROKER, "", nobody) == ErrorCode.INVALID_CONFIG, "who would take it back?"
+
+
 def test_the_configs_of_a_listener_are_described_beside_those_of_all() -> None:
     keystore = "listener.name.inside.ssl.keystore.location"
     configs = by_name(described(AdminBroker(NodeFacts(fixed={keystore: "/node.pem"})), BROKER, "1"))
@@ -331,6 +360,7 @@ def test_all_that_is_live_takes_effect() -> None:
     }  # fmt: skip
     kept = {config.name for config in KEPT_CONFIGS}
     live_elsewhere = GROUP_CONFIG_OF.keys() | TOPIC_CONFIG_OF.keys()
+    live_elsewhere |= {CONNECTIONS, CONNECTIONS_OF_IP, CONNECTIONS_OF_IPS}
     assert values.keys() | live_elsewhere | kept == BROKER_CONFIGS.keys()
     assert not kept & (values.keys() | live_elsewhere), "these do something here"
     for name in BROKER_FIELDS:
@@ -412,7 +442,7 @@ def test_lists_of_brokers_are_appended_to_from_what_lies_beneath() -> None:
     [
         ("7", "num.partitions", "3", ErrorCode.INVALID_REQUEST),
         ("1", "log.retention.hours", "3", ErrorCode.INVALID_REQUEST),
-        ("1", "max.connections", "3", ErrorCode.INVALID_REQUEST),
+        ("1", "socket.request.max.bytes", "3", ErrorCode.INVALID_REQUEST),
         ("1", "ssl.keystore.location", "x", ErrorCode.INVALID_REQUEST),
         ("1", "log.retention.ms", "soon", ErrorCode.INVALID_CONFIG),
         ("1", "log.cleaner.backoff.ms", "-1", ErrorCode.INVALID_CONFIG),

@@ -34,6 +34,7 @@ def test_share_groups_go_on_while_queues_move_in_a_cluster(seed: int, tmp_path: 
     assert outcomes.moves["moved"] >= outcomes.moves["asked"]
 
 
+@pytest.mark.long  # several runs
 def test_a_window_that_begins_anew_behind_a_move_is_found(tmp_path: Path) -> None:
     with planted("window-not-looked-for", SHARE_MOVE_PLANTS):
         assert seed_that_finds(play, "Q", range(12, 18), tmp_path, [SHARE_GROUPS], says="a second window")

@@ -206,6 +206,8 @@ def _in_file(broker: Broker, name: str) -> str | None:
     """The value in this node's configuration file, or in force by default; None: Kafka's."""
     if name in BROKER_FIELDS:
         return text_of(broker.static_config, name)
+    if name in broker.facts.fixed:
+        return broker.facts.fixed[name]
     if (of_groups := GROUP_CONFIG_OF.get(name)) is not None:
         return broker.facts.group_defaults.get(of_groups)
     if (of_topics := TOPIC_CONFIG_OF.get(name)) is not None:

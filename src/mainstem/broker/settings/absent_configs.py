@@ -34,10 +34,7 @@ _TLS = (
     "it is a matter of each listener (`server.listeners.NAME`), whose own configs `listener.name.NAME.*` are "
     "described; files are in PEM format, and suites are those of OpenSSL."
 )
-_CONNECTIONS = (
-    "one bound holds for all addresses (server.connections_per_host_max); how fast each may connect is a quota "
-    "(connection_creation_rate of an IP)."
-)
+_CONNECTIONS = "how fast clients connect is a quota (connection_creation_rate of an IP)."
 _THREADS = "a node serves its clients on one event loop, and bounds the bytes of requests under way."
 _WAITS = "requests that wait are found by what they wait for, and taken out at once."
 _QUOTAS = "a quota is a bucket that may be in debt, not a window of samples."
@@ -181,10 +178,7 @@ ABSENT_CONFIGS: Mapping[str, tuple[Row, ...]] = {
         ("ssl.truststore.password", _PASSWORD, None),
         ("ssl.truststore.type", _STRING, "JKS"),
     ),
-    _CONNECTIONS: (
-        ("max.connection.creation.rate", _INT, "2147483647"),
-        ("max.connections.per.ip.overrides", _STRING, ""),
-    ),
+    _CONNECTIONS: (("max.connection.creation.rate", _INT, "2147483647"),),
     _THREADS: (
         ("group.coordinator.background.threads", _INT, "2"),
         ("group.coordinator.threads", _INT, "4"),

@@ -73,8 +73,6 @@ _CLIENTS = {
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "What listeners speak.",
     ),
-    "max.connections": FixedConfig(_INT, "2147483647", "The most connections of clients."),
-    "max.connections.per.ip": FixedConfig(_INT, "2147483647", "The most connections of one address."),
     "connections.max.idle.ms": FixedConfig(_LONG, "600000", "A connection that is idle for so long is closed."),
     "connections.max.reauth.ms": FixedConfig(
         _LONG, "0", "Clients have to authenticate again within this time; 0: never."

@@ -7,7 +7,7 @@ that this program does not take (a later version does) is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import structs
@@ -15,16 +15,23 @@ from msgspec import structs
 from mainstem.broker.broker import Broker
 from mainstem.broker.config import BrokerConfig
 from mainstem.broker.settings.group_settings import CONSUMER_FIELDS, SHARE_FIELDS, GroupSettings
+from mainstem.host_bounds import HostBoundsError, host_bounds
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.resource_configs.broker_configs import (
     ALL_BROKERS,
     BROKER_CONFIGS,
+    CONNECTIONS,
+    CONNECTIONS_OF_IP,
+    CONNECTIONS_OF_IPS,
     GROUP_CONFIG_OF,
     RACK_AWARE_SELECTOR,
 )
 
 RACK_AWARENESS = "replica.selector.class"
+HoldConnections = Callable[[int, int, Mapping[str, int]], None]
+"""Has a server hold the most connections, the most of an address, and those of addresses of which there may be other
+numbers."""
 BROKER_FIELDS = {
     "auto.create.topics.enable": "auto_create_topics",
     "num.partitions": "num_partitions",
@@ -45,9 +52,18 @@ def text_of(config: BrokerConfig, name: str) -> str:
 
 
 class LiveSettings:
-    """Of one broker. `read_only`: the node makes no topics, whatever is set."""
+    """Of one broker. `read_only`: the node makes no topics, whatever is set. Without `hold_connections` there is no
+    server that has any."""
 
-    def __init__(self, broker: Broker, groups: GroupSettings, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        groups: GroupSettings,
+        *,
+        read_only: bool = False,
+        hold_connections: HoldConnections | None = None,
+    ) -> None:
+        self._hold_connections = hold_connections
         self._broker = broker
         self._groups = groups
         self._read_only = read_only
@@ -65,6 +81,18 @@ class LiveSettings:
             {field: of_groups[name] for name, field in CONSUMER_FIELDS.items() if name in of_groups},
             {field: of_groups[name] for name, field in SHARE_FIELDS.items() if name in of_groups},
         )
+        self._bound_connections(own)
+
+    def _bound_connections(self, own: Mapping[str, Any]) -> None:
+        if self._hold_connections is None:
+            return
+        in_file = self._broker.facts.fixed
+        in_all, of_one = (int(own.get(name, in_file[name])) for name in (CONNECTIONS, CONNECTIONS_OF_IP))
+        try:
+            of_hosts = host_bounds(str(own.get(CONNECTIONS_OF_IPS, in_file[CONNECTIONS_OF_IPS])))
+        except HostBoundsError:
+            of_hosts = host_bounds(in_file[CONNECTIONS_OF_IPS])
+        self._hold_connections(in_all, of_one, of_hosts)
 
     def _set(self) -> dict[str, Any]:
         """The values that are set for this node, or for all, by name."""

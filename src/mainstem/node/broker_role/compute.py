@@ -124,7 +124,7 @@ class Compute:
         await make_first_user(config.sasl, kept, ports, nameserver.waits.current)
         broker = _broker(setup, nameserver, store, groups, shares, kept, reports)
         broker.transactions = transactions
-        live = LiveSettings(broker, settings, read_only=config.read_only)
+        live = LiveSettings(broker, settings, read_only=config.read_only, hold_connections=ports.hold_connections)
         live.apply()
         nameserver.subscribe(partial(tell_live_settings, live))
         coordinators: list[ServedTopic[Any]] = [groups.served, shares.served, transactions.coordinator.served]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mainstem.host_bounds import HostBoundsError, host_bounds
 from mainstem.nameserver.errors import InvalidConfig
 from mainstem.nameserver.state.config_value import INT_MAX, ConfigType, DeclaredConfig
 from mainstem.nameserver.state.resource_configs.group_configs import GROUP_CONFIGS, check_group
@@ -17,6 +18,9 @@ ALL_BROKERS = ""
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The one of Kafka's selectors that there is here as well."""
+
+CONNECTIONS, CONNECTIONS_OF_IP = "max.connections", "max.connections.per.ip"
+CONNECTIONS_OF_IPS = "max.connections.per.ip.overrides"
 
 _OF_BROKERS = (
     DeclaredConfig(
@@ -50,6 +54,28 @@ _OF_BROKERS = (
         minimum=1024,
         maximum=INT_MAX,
         documentation="The most bytes of one fetch response.",
+    ),
+    DeclaredConfig(
+        name=CONNECTIONS,
+        type=ConfigType.INT,
+        default=str(INT_MAX),
+        minimum=1,
+        maximum=INT_MAX,
+        documentation="The most connections of clients. More than there are is for new ones; nothing is closed.",
+    ),
+    DeclaredConfig(
+        name=CONNECTIONS_OF_IP,
+        type=ConfigType.INT,
+        default=str(INT_MAX),
+        minimum=0,
+        maximum=INT_MAX,
+        documentation="The most connections of one address.",
+    ),
+    DeclaredConfig(
+        name=CONNECTIONS_OF_IPS,
+        type=ConfigType.STRING,
+        default="",
+        documentation="The addresses that may have more, or fewer: ADDRESS:COUNT, separated by commas.",
     ),
     DeclaredConfig(
         name="max.incremental.fetch.session.cache.slots",
@@ -101,6 +127,12 @@ def check_broker(configs: Mapping[str, str]) -> None:
     except InvalidConfig as error:
         raise InvalidConfig(f"of groups: {error}") from None
     check_configs(defaults_of_topics(configs))
+    try:
+        of_hosts = host_bounds(configs.get(CONNECTIONS_OF_IPS, ""))
+    except HostBoundsError as error:
+        raise InvalidConfig(f"{CONNECTIONS_OF_IPS}: {error}") from None
+    if not of_hosts and int(configs.get(CONNECTIONS_OF_IP, 1)) == 0:
+        raise InvalidConfig(f"{CONNECTIONS_OF_IP}=0 lets nobody in, unless {CONNECTIONS_OF_IPS} names who may come")
 
 
 def defaults_of_topics(configs: Mapping[str, str]) -> dict[str, str]:
