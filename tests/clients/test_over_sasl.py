@@ -47,6 +47,10 @@ KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 VALUES = [b"a" * size for size in (1, 100, 20_000)]
 ADMIN_PASSWORD = "the first password of all"
 PASSWORD = 'p,a=s s\\w"ord'
+VIEWS = (
+    "/metrics", "/v1/cluster", "/v1/cluster/explain/node/1", "/v1/cluster/explain/group/0", "/v1/tenants",
+    "/v1/tenants/usage", "/v1/topics", "/v1/groups", "/v1/split", "/v1/store", "/v1/store/usage",
+)  # fmt: skip
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
@@ -334,12 +338,17 @@ def test_a_salt_that_a_client_made_short_is_taken(node: Serving, admin: AdminCli
         assert as_salted.list_topics(timeout=PATIENCE_SECONDS).brokers
 
 
-def test_no_password_shows_anywhere(node: Serving, user: str) -> None:
+def test_no_password_shows_anywhere(node: Serving, admin: AdminClient, user: str) -> None:
     assert refusal(settings(node, "PLAIN", "an", "a wrong password"))
     said = node.output
-    for path in ("/metrics", "/v1/cluster", "/v1/topics", "/v1/store", "/v1/split"):
+    for path in VIEWS:
         with urllib.request.urlopen(f"http://{node.http}{path}", timeout=PATIENCE_SECONDS) as answer:
             said += answer.read().decode()
+    asked = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "1")])
+    said += "".join(
+        f"{name}={it.value}\n" for one in asked.values() for name, it in one.result(PATIENCE_SECONDS).items()
+    )
+    assert "listener.security.protocol.map=" in said
     assert "mainstem_authentications_total" in said
     assert "the credentials are wrong" in said
     for secret in (ADMIN_PASSWORD, PASSWORD, "a wrong password"):

@@ -112,6 +112,7 @@ def command(
     """
     gc.disable()  # what is imported stays: the node has the collector begin when it is ready (`heap.py`)
     from mainstem.node.config_sources import load
+    from mainstem.process.core_files import leave_no_core_files
     from mainstem.process.event_loop import new_event_loop
     from mainstem.process.free_memory import use_few_arenas
     from mainstem.time_slices import SHORT_SECONDS, set_slice
@@ -131,6 +132,8 @@ def command(
     }
     config = load(file=file, environment=os.environ, flags=flags, assignments=assignments)
     log_to_stderr(log_format, log_level)
+    if not config.core_files:
+        leave_no_core_files()
     if index is not None:
         from mainstem.cli.processes.layout import node_config
         from mainstem.process.parent import stop_with

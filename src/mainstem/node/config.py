@@ -105,6 +105,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Kinds of ports (`kafka`, `http`, `rpc`) that may be open beyond this host to whoever comes. A node does not start
     with one that is and is not named here."""
 
+    core_files: bool = False
+    """Whether the system may keep the memory of a node that crashes, and with it all secrets that were there."""
+
     rpc_tls: RpcTlsConfig = RpcTlsConfig()
     server: ServerConfig = ServerConfig()
     authorizer: AuthorizerConfig = AuthorizerConfig()

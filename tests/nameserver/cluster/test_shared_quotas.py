@@ -1,16 +1,19 @@
-"""Quotas, tenants and access rules in a cluster under faults: all nodes judge the same, and share what they share."""
+"""Quotas, tenants, access rules and credentials under faults: all nodes judge the same, and share what they share."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
+from mainstem.model import ScramChange, ScramCredential, ScramMechanism
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import KeepAbsentUsersSecret, RemoveScramCredential, SetScramCredential
+from mainstem.nameserver.state.scram_table import ScramTable
 from mainstem.rpc.messages.metadata import WantTenant
 from mainstem.security.acls.acl import Acl, Operation, PatternType, Permission, ResourceKind
 from mainstem.security.quotas.quota import OF_CLIENTS, PRODUCER_BYTE_RATE, TENANT, USER, Entity
@@ -20,6 +23,7 @@ from mainstem.security.quotas.sharing import QuotaPart, QuotaUse
 
 NAMES = ("a", "b", "c")
 CHANGES = 40
+MECHANISM = ScramMechanism.SHA_256
 
 
 class Told:
@@ -63,10 +67,10 @@ def test_parts_of_a_quota_go_where_it_is_used_under_any_leader() -> None:
 
 
 async def change_something(nameserver: Nameserver, draw: random.Random) -> bool:
-    """One change of quotas, of a tenant or of rules; whether it was made."""
+    """One change of quotas, of a tenant, of rules or of credentials; whether it was made."""
     name = draw.choice(NAMES)
     rate = draw.choice([None, 10.0, 20.0])
-    kind = draw.randrange(4)
+    kind = draw.randrange(5)
     try:
         if kind == 0:
             entity: Entity = ((draw.choice([USER, TENANT]), name),)
@@ -77,6 +81,11 @@ async def change_something(nameserver: Nameserver, draw: random.Random) -> bool:
             await nameserver.operations.set_tenant(WantTenant(name, f"{name}.", None, None, users, quotas))
         elif kind == 2:
             await nameserver.operations.remove_tenant(name)
+        elif kind == 3:
+            keys = draw.randbytes(MECHANISM.key_bytes)
+            kept = None if rate is None else ScramCredential(MECHANISM, draw.randbytes(12), 4096, keys, keys[::-1])
+            credentials = nameserver.credentials(draw.randbytes)
+            return await credentials.change_scram([ScramChange(name, MECHANISM, kept)]) == [None]
         else:
             rule = Acl(
                 ResourceKind.TOPIC, name, PatternType.LITERAL, f"User:{name}", "*", Operation.READ, Permission.ALLOW
@@ -88,12 +97,13 @@ async def change_something(nameserver: Nameserver, draw: random.Random) -> bool:
 
 
 def judged(nameserver: Nameserver) -> dict[str, object]:
-    """The quotas and rights of each user at a node."""
+    """The credential, the quotas and the rights of each user at a node."""
     quotas, tenants = nameserver.lookups.quotas(), nameserver.lookups.tenants()
     found: dict[str, object] = {}
     for user in NAMES:
         tenant = tenants.of_user(user)
         found[user] = (
+            nameserver.lookups.scram_credential(user, MECHANISM),
             tenant,
             [quotas.of_client(key, user, "x") for key in OF_CLIENTS],
             None if tenant is None else quotas.of_tenant(PRODUCER_BYTE_RATE, tenant.name),
@@ -110,13 +120,29 @@ class ForgetsRemovals(QuotaTable):
         super().change(entity, {key: value for key, value in changes.items() if value is not None})
 
 
-async def story_of_faults(seed: int, *, forgetful: bool = False) -> None:
+class ForgetsRemovedUsers(ScramTable):
+    """The planted bug: a user whose credential is taken away still has it."""
+
+    def apply(self, command: SetScramCredential | RemoveScramCredential | KeepAbsentUsersSecret) -> None:
+        if not isinstance(command, RemoveScramCredential):
+            super().apply(command)
+
+
+def forget_quotas(nameserver: Nameserver) -> None:
+    nameserver.replica.state.quota_table = ForgetsRemovals()
+
+
+def forget_users(nameserver: Nameserver) -> None:
+    nameserver.replica.state.scram_table = ForgetsRemovedUsers()
+
+
+async def story_of_faults(seed: int, *, forget: Callable[[Nameserver], None] | None = None) -> None:
     draw = random.Random(seed)
     cluster = Nameservers(seed)
     await cluster.start_all()
     await cluster.elected()
-    if forgetful:
-        cluster.running[1].replica.state.quota_table = ForgetsRemovals()
+    if forget is not None:
+        forget(cluster.running[1])
     made = 0
     for step in range(CHANGES):
         made += await change_something(draw.choice([*cluster.running.values()]), draw)
@@ -124,7 +150,7 @@ async def story_of_faults(seed: int, *, forgetful: bool = False) -> None:
             cluster.network.split({draw.choice([*cluster.running])})
         elif step % 10 == 8:
             cluster.network.heal()
-        elif step % 10 == 9 and not forgetful:
+        elif step % 10 == 9 and forget is None:
             gone = draw.choice([*cluster.running])
             await cluster.kill(gone)
             await change_something(draw.choice([*cluster.running.values()]), draw)
@@ -145,6 +171,7 @@ def test_after_faults_all_nodes_judge_the_same(seed: int) -> None:
     simulate(story_of_faults(seed))
 
 
-def test_a_node_that_forgets_removals_is_found_out() -> None:
+@pytest.mark.parametrize("forget", [forget_quotas, forget_users])
+def test_a_node_that_forgets_removals_is_found_out(forget: Callable[[Nameserver], None]) -> None:
     with pytest.raises(AssertionError, match="nodes judge differently"):
-        simulate(story_of_faults(300, forgetful=True))
+        simulate(story_of_faults(306, forget=forget))
