@@ -1,4 +1,5 @@
-"""`python -m bench.interop`: prints one row per client and scenario; `--client` names some clients only.
+"""`python -m bench.interop`: prints one row per client and scenario; `--client` names some clients only,
+`--scenario` some scenarios, so that the table can be made in pieces.
 
 Ends with 1 when a scenario went well with Kafka and not with Mainstem. Scenarios that fail with Kafka prove nothing
 about Mainstem; they are named at the end. So are tools that are missing (javac, go, npm): clients of their language are
@@ -75,15 +76,20 @@ def outcome_of(words: Words, scenario: str, address: str) -> str | None:
     return (done.stdout.strip() or done.stderr.strip() or f"code {done.returncode}").splitlines()[-1]
 
 
-def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator[Row]:
+def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str], wanted: list[str]) -> Iterator[Row]:
+    """Of the `chosen` clients, or of all; of scenarios, those that have one of the `wanted` words in their names."""
+
+    def is_wanted(scenario: str) -> bool:
+        return not wanted or any(word in scenario for word in wanted)
+
     for library in languages.clients():
         if not chosen or library.name in chosen:
             words = library.built()
-            for scenario in SCENARIOS:
+            for scenario in filter(is_wanted, SCENARIOS):
                 found = {system: outcome_of(words, scenario, node.address) for system, node in nodes.items()}
                 if any(outcome is not None for outcome in found.values()):
                     yield Row(library.name, library.version, scenario, found)
-    if not chosen or CONNECT in chosen:
+    if (not chosen or CONNECT in chosen) and is_wanted(connect.SCENARIO):
         found = {system: connect.outcome(node.address) for system, node in nodes.items()}
         yield Row(CONNECT, VERSION, connect.SCENARIO, found)
     java = [*languages.JAVA, kafka.class_path]
@@ -96,6 +102,8 @@ def rows(nodes: Mapping[str, Node], kafka: Kafka, chosen: list[str]) -> Iterator
         if version and (not chosen or client in chosen):
             surroundings = {system: _words(node) for system, node in nodes.items()}
             for scenario, calls in scenarios.items():
+                if not is_wanted(scenario):
+                    continue
                 yield Row(client, version, scenario, {
                     system: tools.run(calls, surroundings[system], command) for system in nodes
                 })  # fmt: skip
@@ -112,8 +120,11 @@ def _words(node: Node) -> Mapping[str, str]:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(SECONDS_MAX)
     plan = node.setup.directory / f"plan-of-{topic}.json"
     plan.write_text(tools.plan(topic))
+    offsets = node.setup.directory / f"offsets-of-{topic}.json"
+    offsets.write_text(tools.offsets(topic))
     return {
-        "ADDRESS": node.address, "TOPIC": topic, "PLAN": str(plan), "GROUP": group, "GUARDED": node.guarded,
+        "ADDRESS": node.address, "TOPIC": topic, "PLAN": str(plan), "OFFSETS": str(offsets),
+        "GROUP": group, "GUARDED": node.guarded,
         "SETTINGS": str(guard.java_properties(node.guarded)),
         "ALICE": str(guard.java_properties_of(tools.ALICE, tools.ALICE_PASSWORD, node.guarded)),
     }  # fmt: skip
@@ -142,6 +153,9 @@ def table(found: list[Row]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.interop", description=__doc__)
     parser.add_argument("--client", action="append", default=[], help="only this one; repeatable")
+    parser.add_argument(
+        "--scenario", action="append", default=[], help="only those that have this in their names; repeatable"
+    )
     asked = parser.parse_args()
     if unknown := set(asked.client) - (names := {*(it.name for it in languages.clients()), CONNECT, *tools.SETS}):
         parser.error(f"there is no client {', '.join(sorted(unknown))} here; there are {', '.join(sorted(names))}")
@@ -162,7 +176,7 @@ def main() -> int:
                 nodes[name] = system.start(setup)
             kafka = systems["kafka"]
             assert isinstance(kafka, Kafka)
-            for row in rows(nodes, kafka, asked.client):
+            for row in rows(nodes, kafka, asked.client, asked.scenario):
                 found.append(row)
                 print(f"{row.client} {row.version}, {row.scenario}: {dict(row.outcomes)}", file=sys.stderr, flush=True)
         finally:

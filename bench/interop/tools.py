@@ -92,6 +92,17 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call([_CONFIGS, *_AT, "--entity-type", "groups", "--entity-name", "GROUP", "--describe"],
              says="consumer.session.timeout.ms=50000"),
     ],
+    "kafka-configs, all of a broker": [
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all"],
+             says="transaction.max.timeout.ms=900000 sensitive=false"),
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-name", "1", "--alter", "--add-config",
+              "max.connections.per.ip=9000,max.connections.per.ip.overrides=[10.0.0.1:7,10.0.0.2:8]"],
+             says="Completed"),
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-name", "1", "--describe"],
+             says="max.connections.per.ip.overrides=10.0.0.1:7,10.0.0.2:8"),
+        Call([_CONFIGS, *_AT, "--entity-type", "brokers", "--entity-name", "1", "--alter", "--delete-config",
+              "max.connections.per.ip,max.connections.per.ip.overrides"], says="Completed"),
+    ],
     "kafka-get-offsets": [Call(["org.apache.kafka.tools.GetOffsetShell", *_AT, *_TOPIC], says="TOPIC:0:3")],
     "kafka-client-metrics": [
         Call([_METRICS, *_AT, "--alter", "--name", "GROUP", "--metrics", "org.apache.kafka.producer.", "--interval",
@@ -115,6 +126,26 @@ KAFKA: Mapping[str, Sequence[Call]] = {
     "kafka-verifiable-producer": [
         Call(["org.apache.kafka.tools.VerifiableProducer", *_AT, *_TOPIC, "--max-messages", "50"], says="\"sent\":50"),
     ],
+    "kafka-consumer-perf-test": [
+        Call(["org.apache.kafka.tools.ConsumerPerformance", *_AT, *_TOPIC, "--num-records", "3", "--group",
+              "GROUP-perf"], says="data.consumed.in.MB"),
+    ],
+    "kafka-verifiable-consumer": [
+        Call(["org.apache.kafka.tools.VerifiableConsumer", *_AT, *_TOPIC, "--group-id", "GROUP-verifiable",
+              "--max-messages", "3", "--reset-policy", "earliest"], says="records_consumed"),
+    ],
+    "kafka-e2e-latency": [
+        Call(["org.apache.kafka.tools.EndToEndLatency", *_AT, *_TOPIC, "--num-records", "20", "--producer-acks",
+              "all", "--record-size", "10"], says="Percentiles"),
+    ],
+    "kafka-streams-application-reset": [
+        Call(["org.apache.kafka.tools.StreamsResetter", *_AT, "--application-id", "GROUP-app", "--input-topics",
+              "TOPIC"], says="Reset-offsets for input topics"),
+    ],
+    "kafka-delete-records": [
+        Call(["org.apache.kafka.tools.DeleteRecordsCommand", *_AT, "--offset-json-file", "OFFSETS"],
+             says="low_watermark: 1"),
+    ],
     "kafka-cluster": [Call(["org.apache.kafka.tools.ClusterTool", "cluster-id", *_AT], says="Cluster ID")],
     "kafka-share-groups, console-share-consumer": [
         Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--reset-offsets", "--to-earliest", *_TOPIC, "--execute"],
@@ -125,6 +156,14 @@ KAFKA: Mapping[str, Sequence[Call]] = {
         Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--describe", "--offsets"], says="START-OFFSET"),
         Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--delete-offsets", *_TOPIC], says="Successful"),
         Call([_SHARE_GROUP, *_AT, "--group", "GROUP-share", "--delete"], says="successful"),
+    ],
+    "kafka-share-consumer-perf-test, verifiable-share-consumer": [
+        Call([_CONFIGS, *_AT, "--entity-type", "groups", "--entity-name", "GROUP-many", "--alter", "--add-config",
+              "share.auto.offset.reset=earliest"], says="Completed"),
+        Call(["org.apache.kafka.tools.ShareConsumerPerformance", *_AT, *_TOPIC, "--num-records", "3", "--group",
+              "GROUP-many"], says="data.consumed.in.MB"),
+        Call(["org.apache.kafka.tools.VerifiableShareConsumer", *_AT, *_TOPIC, "--group-id", "GROUP-verified",
+              "--max-messages", "3", "--offset-reset-strategy", "earliest"], says="records_consumed"),
     ],
     "kafka-transactions": [Call(["org.apache.kafka.tools.TransactionsCommand", *_AT, "list"], says="TransactionalId")],
     "kafka-transactions, producers": [
@@ -208,6 +247,11 @@ GUARDED: Mapping[str, Sequence[Call]] = {
 def plan(topic: str) -> str:
     """The plan that kafka-reassign-partitions reads: the one partition of the topic, on the node that there is."""
     return f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0,"replicas":[1]}}]}}'
+
+
+def offsets(topic: str) -> str:
+    """The file that kafka-delete-records reads: the first record of the topic is to go."""
+    return f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0,"offset":1}}]}}'
 
 
 SETS = ("kcat", "Kafka's tools", "Kafka's tools, secured")
