@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 from tests.storage.queue_store.merges import MergeStore, PlainTarget, last_offset
 from tests.storage.queue_store.runs import Batch, make_batch
 
+from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.merging.merge_files import merge_files
-from mainstem.storage.merging.merge_inputs import InputDamaged, OpenInputs, read_exactly
+from mainstem.storage.merging.merge_inputs import ASKED_BYTES, InputDamaged, OpenInputs, read_exactly
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness
 from mainstem.storage.merging.merge_measure import TopicFacts
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.store_file import FileKind, kind_of, path_of
 
+CALLS = Path("/proc/thread-self/io")
 SMALL = MergeLines(packed_bytes=2_000, level_one_bytes=4_000, wait_bytes_max=8_000, task_bytes=6_000)
 
 
@@ -233,6 +235,29 @@ def test_few_inputs_are_open_at_a_time(tmp_path: Path) -> None:
         read_exactly(descriptor, memoryview(content), 0, "")
         assert bytes(content) == path.read_bytes()
     opened.close()
+
+
+@pytest.mark.skipif(not CALLS.exists(), reason="Linux counts a thread's calls")
+def test_the_disk_is_asked_for_little_at_a_time(tmp_path: Path) -> None:
+    """A commit of the journal waits for the read before it."""
+    content = random.Random(1).randbytes(16 * ASKED_BYTES + 5)
+    path = tmp_path / "input"
+    path.write_bytes(content)
+    with OpenInputs() as opened:
+        descriptor = opened.descriptor(str(path))
+        read = bytearray(len(content) - 1)
+        before = _read_calls()
+        read_exactly(descriptor, memoryview(read), 1, "")
+        assert _read_calls() - before > 16
+        assert read == content[1:]
+        with pytest.raises(FormatError, match=rf"there: ends at {len(content)}, where 1 more bytes should be"):
+            read_exactly(descriptor, memoryview(read), 2, "there")
+
+
+def _read_calls() -> int:
+    """How often this thread has read, by the system's count."""
+    (line,) = [line for line in CALLS.read_text().splitlines() if line.startswith("syscr")]
+    return int(line.split()[1])
 
 
 def test_foreign_queues_between_are_read_over(tmp_path: Path) -> None:
