@@ -255,6 +255,29 @@ def test_rot_of_one_batch_fails_its_queue_alone(kernel: ModuleType, extents: boo
 
 
 @both
+@pytest.mark.parametrize("rotten", [-1, 30, 270, 299], ids=["whole", "first part", "second part", "its last byte"])
+def test_a_batch_in_two_chunks_is_checked_and_not_copied(kernel: ModuleType, rotten: int) -> None:
+    world = led_world()
+    world.add_block([(queue_id_of(0, 0), 1, 300)])
+    (file,) = journal_of(world, 1)
+    found = chosen(kernel, world, asking(12, (0, [at(0)])), [file], 256, False, FAR, 1 << 30)
+    chunks = [bytearray(chunk) for chunk in chunks_of([file], found.picks.chunks(), 256)]
+    place = int(file.rows[0]["position"])
+    assert len(chunks) == 2
+    assert place + 270 > 256
+    if rotten >= 0:
+        number, at_byte = divmod(place + rotten, 256)
+        chunks[number][at_byte] ^= 1
+        assert found.picks.put(found.table, chunks) == 0
+        assert found.plan.pending() == QueueRead(queue_id_of(0, 0), 0, 1 << 20)
+        return
+    assert found.picks.put(found.table, chunks) == 1
+    for chunk in chunks:
+        chunk[:] = b"x" * len(chunk)  # what lies in them is what is sent
+    assert b"x" * 300 in whole(found.plan)
+
+
+@both
 def test_what_comes_before_the_rot_is_served(kernel: ModuleType) -> None:
     world = led_world()
     for _ in range(3):

@@ -99,6 +99,9 @@ cdef struct Pick:
     bint whole                   # its bytes are there, and pass
     const uint8_t *bytes         # NULL: not there
     PyObject *owner              # borrowed: what they lie in
+    int64_t first_length         # how many of them lie there…
+    const uint8_t *rest          # …and the others, in the next chunk; NULL: there are none
+    PyObject *rest_owner
 
 cdef struct Answer:
     int64_t budget
@@ -442,13 +445,15 @@ cdef class DiskPicks:
         return served
 
     cdef int locate(self, Pick *pick, Py_buffer **views, list owners, list joined) except -1:
-        """Find the bytes of a pick. Those in several chunks are joined, in memory that `joined` owns."""
+        """Find the bytes of a pick. A batch in two chunks stays there in two parts: its copy would be made in new memory,
+        for which the event loop may have to wait. Others in several chunks are joined, in memory that `joined` owns."""
         cdef int64_t start = pick.position % self.chunk_bytes, number = pick.position // self.chunk_bytes
-        cdef int64_t position = 0, part
+        cdef int64_t position = 0, part, first_part = self.chunk_bytes - start
         cdef int place = pick.chunk
         cdef bytes whole
-        pick.bytes = NULL
+        pick.bytes = pick.rest = NULL
         pick.whole = False
+        pick.first_length = pick.length
         if start + pick.length <= self.chunk_bytes:
             if start + pick.length <= views[place].len:
                 pick.bytes = <const uint8_t *> views[place].buf + start
@@ -460,6 +465,13 @@ cdef class DiskPicks:
             if place < 0 or start + part > views[place].len:
                 return 0
             start, number, position = 0, number + 1, position + part
+        if not self.extents and first_part >= CHECKED_FROM and pick.length - first_part <= self.chunk_bytes:
+            pick.first_length = first_part
+            pick.bytes = <const uint8_t *> views[pick.chunk].buf + self.chunk_bytes - first_part
+            pick.owner = <PyObject *> owners[pick.chunk]
+            pick.rest = <const uint8_t *> views[place].buf
+            pick.rest_owner = <PyObject *> owners[place]
+            return 0
         whole = PyBytes_FromStringAndSize(NULL, pick.length)
         start, number, position = pick.position % self.chunk_bytes, pick.position // self.chunk_bytes, 0
         while position < pick.length:
@@ -491,7 +503,11 @@ cdef class DiskPicks:
             else:
                 offset = pick.last_offset + 1
             if stop > start:
-                self.hold(pick, start, stop - start, first_part)
+                if pick.rest == NULL:
+                    self.hold(pick.owner, pick.bytes + start, stop - start, first_part)
+                else:
+                    self.hold(pick.owner, pick.bytes, pick.first_length, first_part)
+                    self.hold(pick.rest_owner, pick.rest, pick.length - pick.first_length, first_part)
                 left -= stop - start
             if full or offset != pick.last_offset + 1:
                 break
@@ -500,16 +516,16 @@ cdef class DiskPicks:
         plan.found(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, offset)
         return row.part_count > 0
 
-    cdef int hold(self, const Pick *pick, int64_t start, int64_t length, Py_ssize_t first_part) except -1:
+    cdef int hold(self, PyObject *owner, const uint8_t *data, int64_t length, Py_ssize_t first_part) except -1:
         """Keep bytes for the response, with those before them where they are neighbours."""
         cdef FetchPlan plan = self.plan
         cdef Part *last
         if plan.part_count > first_part:
             last = &plan.parts[plan.part_count - 1]
-            if last.owner == pick.owner and last.bytes + last.length == pick.bytes + start:
+            if last.owner == owner and last.bytes + last.length == data:
                 last.length += length
                 return 0
-        plan.hold(<object> pick.owner, pick.bytes + start, length)
+        plan.hold(<object> owner, data, length)
         return 0
 
 
@@ -546,15 +562,17 @@ cdef void check_all(Pick *picks, Py_ssize_t count, bint extents) noexcept nogil:
 
 
 cdef bint is_batch(const Pick *pick) noexcept nogil:
+    cdef uint32_t crc
     if pick.length < CHECKED_FROM or <int64_t> ms_read_u64(pick.bytes) != pick.base_offset:
         return False
     if <int64_t> ms_read_u32(pick.bytes + LENGTH_AT) + LENGTH_EXCLUDES != pick.length:     # unsigned: a negative one is no match
         return False
     if <int32_t> ms_read_u32(pick.bytes + LEADER_EPOCH_AT) != pick.leader_epoch or pick.bytes[MAGIC_AT] != MAGIC:
         return False
-    return (
-        ms_crc32c(0, pick.bytes + CHECKED_FROM, pick.length - CHECKED_FROM) == ms_read_u32(pick.bytes + CHECKSUM_AT)
-    )
+    crc = ms_crc32c(0, pick.bytes + CHECKED_FROM, pick.first_length - CHECKED_FROM)
+    if pick.rest != NULL:
+        crc = ms_crc32c(crc, pick.rest, pick.length - pick.first_length)
+    return crc == ms_read_u32(pick.bytes + CHECKSUM_AT)
 
 
 cdef bint within(

@@ -27,11 +27,14 @@ def first_damaged(buffer: Buffer, starts: Buffer, lengths: Buffer, base_offsets:
     return -1
 
 
-def is_batch(data: memoryview, base_offset: int, leader_epoch: int) -> bool:
-    """Whether these bytes are the batch that begins at this offset, as it was stamped in this epoch."""
+def is_batch(data: memoryview, base_offset: int, leader_epoch: int, rest: Buffer = b"") -> bool:
+    """Whether these bytes, and the `rest` behind them, are the batch that begins at this offset, as it was stamped in
+    this epoch."""
     if len(data) < CHECKED_FROM:
         return False
     found_offset, found_length, found_epoch, magic, crc = START.unpack_from(data)
     if (found_offset, found_epoch, magic) != (base_offset, leader_epoch, MAGIC):
         return False
-    return bool(found_length + LENGTH_EXCLUDES == len(data) and crc32c(data[CHECKED_FROM:]) == crc)
+    if found_length + LENGTH_EXCLUDES != len(data) + len(rest):
+        return False
+    return bool(crc32c(rest, crc32c(data[CHECKED_FROM:])) == crc)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mainstem.kernel.batch_header import EXTENT_BATCH, LENGTH_EXCLUDES
+from mainstem.kernel.batch_header import CHECKED_FROM, EXTENT_BATCH, LENGTH_EXCLUDES
 from mainstem.kernel.layout import COMMITTED_END, LOG_START, NO_SLOT, PICK_SOURCES_MAX, FollowedLog
 from mainstem.kernel.pure.batch_check import is_batch
 from mainstem.kernel.pure.checksum import crc32c
@@ -246,11 +246,12 @@ class DiskPicks:
         records: list[Buffer] = []
         offset, left = answer.row.fetch_offset, answer.budget
         for pick in answer.picks:
-            data = self._bytes_of(pick, views)
-            if data is None:
+            parts = self._bytes_of(pick, views)
+            if not parts:
                 break
             whole = answer.whole_first and not records
             if self._extents:
+                data = parts[0]
                 if crc32c(data) != pick.crc:
                     break
                 start, stop, offset, full = _within(data, offset, left, whole, bool(records))
@@ -260,24 +261,28 @@ class DiskPicks:
                 if full or offset != pick.last_offset + 1:
                     return records, offset, full
             else:
-                if not is_batch(data, pick.base_offset, pick.leader_epoch):
+                if not is_batch(parts[0], pick.base_offset, pick.leader_epoch, *parts[1:]):
                     break
-                records.append(data)
+                records += parts
                 left -= pick.length
                 offset = pick.last_offset + 1
         return records, offset, False
 
-    def _bytes_of(self, pick: _Pick, views: dict[tuple[int, int], memoryview]) -> memoryview | None:
+    def _bytes_of(self, pick: _Pick, views: dict[tuple[int, int], memoryview]) -> list[memoryview]:
+        """The bytes of a pick, if all of them are there. A batch in two chunks stays there in two parts: its copy would
+        be made in new memory, for which the event loop may have to wait. Others in several chunks are joined."""
         size = self._chunk_bytes
         end = pick.position + pick.length
-        parts = []
+        parts: list[memoryview] = []
         for number in range(pick.position // size, (end - 1) // size + 1):
             start, stop = max(pick.position - number * size, 0), min(end - number * size, size)
             view = views[pick.source, number]
             if stop > len(view):
-                return None
+                return []
             parts.append(view[start:stop])
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        if len(parts) == 1 or (len(parts) == 2 and not self._extents and len(parts[0]) >= CHECKED_FROM):
+            return parts
+        return [memoryview(b"".join(parts))]
 
 
 def _may_fit(length: int, batches: int, budget: int) -> bool:
