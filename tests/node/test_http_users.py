@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 from typing import Any
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
 from tests.fakes.access.acls import MemoryAcls
 from tests.fakes.access.credentials import FakeCredentials
 from tests.fakes.clock import FakeClock
@@ -18,6 +21,8 @@ from mainstem.security.acls.acl import CLUSTER_NAME, Acl, Operation, PatternType
 from mainstem.security.audit.audit_log import AuditLog
 from mainstem.security.audit.config import AuditConfig
 from mainstem.security.sasl.authenticator import Authenticator
+from mainstem.security.sasl.key_source import KeySource
+from mainstem.security.sasl.token_check import Expected
 from mainstem.side_thread import AtOnce
 
 HOST = "10.0.0.7"
@@ -25,16 +30,21 @@ STALENESS_SECONDS = 30.0
 
 
 class Port:
-    """The HTTP port of a node whose users are `an` and `root`, on a clock of its own."""
+    """The HTTP port of a node whose users are `an` and `root`, on its own clock. `issuer`: whose tokens it takes."""
 
-    def __init__(self, *rules: Acl) -> None:
+    def __init__(self, *rules: Acl, issuer: RSAKey | None = None) -> None:
         self.clock, self.acls = FakeClock(), MemoryAcls(*rules)
         kept = FakeCredentials()
         for user in ("an", "root"):
             kept.add(user, f"{user}s password")
+        keys = None
+        if issuer is not None:
+            document = json.dumps(KeySet([issuer]).as_dict(private=False)).encode()
+            keys = KeySource(lambda: document, AtOnce(), self.clock)
         authenticator = Authenticator(
-            kept, self.clock, AtOnce(), random.Random(1).randbytes, sleep=self._sleep, rests_per_hash=0.0
-        )
+            kept, self.clock, AtOnce(), random.Random(1).randbytes, sleep=self._sleep, rests_per_hash=0.0,
+            keys=keys, expected=Expected(audiences=("mainstem",)),
+        )  # fmt: skip
         self.audit = AuditLog(AuditConfig(enabled=True), self.clock)
         self.users = NodeHttpUsers(authenticator, self.acls.authorizer(), self.audit, self.clock)
 
@@ -69,6 +79,29 @@ def test_a_password_shows_who_somebody_is_and_all_failures_look_the_same() -> No
     assert wrong[1] >= 0.1
     assert port.visit("", "")[0] is None
     assert port.visit("an", "ans\0password")[0] is None
+
+
+def test_a_token_of_the_issuer_shows_who_somebody_is_and_no_other_does() -> None:
+    issuer = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+    port = Port(issuer=issuer)
+
+    def token(header: dict[str, str], key: RSAKey = issuer, **claims: object) -> str:
+        usual = {"sub": "an", "aud": "mainstem", "exp": port.clock.now_ms() // 1000 + 60}
+        return jwt.encode({"kid": "one", **header}, {**usual, **claims}, key)
+
+    signed = {"alg": "RS256"}
+    assert port.visit(token=token(signed))[0] == "User:an"
+    claims = json.dumps({"sub": "an", "aud": "mainstem", "exp": port.clock.now_ms() // 1000 + 60}).encode()
+    parts = (json.dumps({"alg": "none", "kid": "one"}).encode(), claims, b"")
+    unsigned = ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+    for refused in (
+        unsigned,
+        token(signed, aud="another"),
+        token(signed, exp=port.clock.now_ms() // 1000 - 60),
+        token(signed, key=RSAKey.generate_key(2048, {"kid": "one"})),
+    ):
+        assert port.visit(token=refused)[0] is None
+    assert [record["outcome"] for record in port.records()] == ["allowed", *["denied"] * 4]
 
 
 def test_an_address_that_guesses_waits_longer_each_time() -> None:
