@@ -366,6 +366,10 @@ class SimulatedFiles:
     def _used(self) -> int:
         return sum(len(inode.cached) for inode in (*self._inodes.values(), *self._unlinked))
 
+    def require_room(self, size: int, path: str) -> None:
+        """Raises OSError where there is none for a new file."""
+        self._require_room(_Inode(), size, path)
+
     def _require_room(self, inode: _Inode, size: int, path: str) -> None:
         growth = size - len(inode.cached)
         if self.capacity_bytes is not None and growth > 0 and self._used() + growth > self.capacity_bytes:

@@ -11,8 +11,8 @@ from mainstem.storage.store_files.store_file import TEMPORARY_INFIX, path_of
 
 
 class SimulatedTarget:
-    """`RunTarget` onto a simulated disk: a finished file is durable at once. `leaves`: what is abandoned lies there
-    under a temporary name, as if the process had died instead."""
+    """`RunTarget` onto a simulated disk: a finished file is durable at once, and there is ENOSPC when it has no room.
+    `leaves`: what is abandoned lies there under a temporary name, as if the process had died instead."""
 
     def __init__(self, files: SimulatedFiles, path: str, *, leaves: bool = False) -> None:
         self._files = files
@@ -26,6 +26,7 @@ class SimulatedTarget:
 
     def finish(self) -> None:
         assert self._content is not None, f"{self._path} is finished or abandoned"
+        self._files.require_room(len(self._content), self._path)
         self._files.put(self._path, bytes(self._content))
         self._content = None
 
