@@ -419,6 +419,28 @@ def test_readers_that_begin_at_their_log_starts_come_as_those_at_0(tmp_path: Pat
     play(tmp_path, story)
 
 
+def test_a_log_start_that_was_moved_far_is_found_in_a_few_requests(tmp_path: Path) -> None:
+    """The first file that may have the queue is not the one that has its log start, and damage there hides nothing."""
+
+    async def story(world: World) -> None:
+        queues = range(QUEUE, QUEUE + 2)
+        for number in range(32):
+            batches = [batch for queue in queues for batch in history_of(3, first=3 * number, queue_id=queue)]
+            await world.add(f"{number:02}.pack", batches)
+        for damaged in (False, True):
+            if damaged:
+                world.bucket.lose(object_of(0, path_of("00.pack")))
+            await world.reopen_with(request_bytes=4 * CHUNK, read_ahead_chunks_max=64)
+            world.history.know_log_starts(lambda queue_id: 75)
+            asked = world.bucket.asked
+            found = await world.history.read(QUEUE, 0, 75, CHUNK)
+            assert found is not None
+            assert found.base_offset == 75
+            assert world.bucket.asked - asked < 16
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("readers", "offset", "in_whole"), [(8, 5, True), (5, 45, True), (4, 5, False), (8, 80, False)]
 )

@@ -9,6 +9,7 @@ filters of their runs and the keys of their merged files alone.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -106,10 +107,13 @@ class FileSearch:
                 break
         return _sure(found, offset, unread)
 
-    async def forward(self, queue_id: int, spans: Spans, at: int, offset: int) -> ExtentPlace | None:
-        """Search as `find` does, but one span after the other from `at` on: for readers that are near it."""
+    async def forward(
+        self, queue_id: int, spans: Spans, at: int, offset: int, spans_max: int = sys.maxsize
+    ) -> ExtentPlace | None:
+        """Search as `find` does, but one span after the other from `at` on: for readers that are near it. `spans_max`:
+        how many to look at."""
         unread: list[Exception] = []
-        for position in range(at, len(spans)):
+        for position in range(at, min(len(spans), at + spans_max)):
             if position % SPANS_PER_TURN == 0:
                 await asyncio.sleep(0)
             look = await self._look(queue_id, spans, position, offset, unread)

@@ -238,7 +238,15 @@ class QueueHistory:
         with self._beginnings.begins(first.file, queue_id) as most:
             if most and not is_read_ahead_of:
                 self._bring_whole(queue_id, first.file)
-            return is_read_ahead_of, await self._search.forward(queue_id, spans, first.at, offset)
+            if not offset:
+                return is_read_ahead_of, await self._search.forward(queue_id, spans, first.at, offset)
+            try:
+                place = await self._search.forward(queue_id, spans, first.at, offset, spans_max=1)
+            except (StorageError, OSError):  # the search decides whether the offset may be in a file that is not read
+                place = None
+        if place is None:  # records were deleted up to a later file
+            place = await self._search.find(queue_id, spans, offset)
+        return is_read_ahead_of, place
 
     async def _begin_within(self, queue_id: int, place: ExtentPlace) -> None:
         """Have a file brought as a whole if most of its queues are begun together, each with most of what it has there.
