@@ -56,8 +56,8 @@ class Tierers:
         self.step = ""
         """The step that the process is at: one of `STEPS`, or nothing."""
         self._store = store
-        self._unit_bytes = rng.choice([1, 3000, 1 << 20])
-        self._piece_bytes = rng.choice([1, 1, 3000, 1 << 20])
+        self.unit_bytes = rng.choice([1, 3000, 1 << 20])
+        self.piece_bytes = rng.choice([1, 1, 3000, 1 << 20])
         self._lease = 0
         """Counts those who had it."""
         self._ends = 0.0
@@ -88,7 +88,7 @@ class Tierers:
 
     async def _tier(self, in_force: Callable[[], bool], *, well_behaved: bool) -> bool:
         rng, log = self.rng, self.node.storage.tier_log
-        log.unit_bytes, log.piece_bytes = self._unit_bytes, self._piece_bytes
+        log.unit_bytes, log.piece_bytes = self.unit_bytes, self.piece_bytes
         work = await log.work(in_force, drain=well_behaved or rng.random() < 0.7)
         if not work.tier_id:
             return False
