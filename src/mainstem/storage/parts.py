@@ -14,6 +14,7 @@ from typing import NamedTuple
 from mainstem.kernel import QueueTable, RecentIndex
 from mainstem.late import Late
 from mainstem.model import Durability
+from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.cluster.rejoining import Rejoining
@@ -76,6 +77,7 @@ from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.given_up_files import GivenUpFiles, LocalAndOtherCopies, NoCopies
 from mainstem.storage.upkeep.local_copies import LocalCopies
+from mainstem.storage.upkeep.lost_store_files import LostStoreFiles
 from mainstem.storage.upkeep.maintenance import Maintenance
 from mainstem.storage.upkeep.pruning import Pruning
 from mainstem.storage.upkeep.remote_files import TierFiles
@@ -102,6 +104,7 @@ class Disks(NamedTuple):
     """None: this node has no way to the remote tier's store."""
     pacing: Pacing
     lost: LostBlocks
+    lost_files: LostStoreFiles
     sync_failed: Late[[StorageFailed], None]
     """The journal's report of a sync that failed."""
 
@@ -121,6 +124,7 @@ class StorageParts:
         self.hard_states = disks.hard_states
         self.pacing = pacing = disks.pacing
         self.lost = disks.lost
+        self.lost_files = disks.lost_files
 
         self.placement = placement = setup.placement()
         placement.grow(setup.slots, disks.journal_map.groups)
@@ -209,7 +213,7 @@ class StorageParts:
             remote=self.remote_history,
             wake=state.waiters.wake,
             supervision=setup.supervision,
-            may_have_lost=self.remote.may_have_lost,
+            may_have_lost=self._may_have_lost,
         )
         self.stored_transactions = LongTermTransactions(store, self.remote_history, placement)
         self.record_lookups = RecordLookups(setup.side_work, setup.turns)
@@ -640,6 +644,14 @@ class StorageParts:
     def _led_by(self, group: int) -> str:
         """Why this node cannot change a write group; empty: it leads it."""
         return "" if self.leads(group) else str(self.groups[group].consensus.refusal())
+
+    def _may_have_lost(self, group: int, queue_id: int) -> bool:
+        """Whether files that were given up, of any store, may have had records of a queue."""
+        return self.remote.may_have_lost(group, queue_id) or self.lost_files.may_have_lost(group, queue_id)
+
+    async def judge_lost(self, name: str, by: str) -> list[tuple[int, GivenUpFile]]:
+        """As `LostStoreFiles.judge`."""
+        return await self.lost_files.judge(name, by, self._others, self.store_work.is_held)
 
     def _others(self, group: int) -> list[int]:
         """The other nodes that have a write group."""

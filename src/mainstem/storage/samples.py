@@ -125,6 +125,7 @@ class StorageSamples:
         yield from storage.pacing.samples()
         yield from storage.journal.samples()
         yield from storage.queue_store.samples()
+        yield from storage.lost_files.samples()
         if isinstance(storage.store_work, SharedQueueStore):
             yield from storage.store_work.samples()
         yield from storage.store_work.merges.samples()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def node(tmp_path: Path) -> Iterator[Serving]:
         node.close()
 
 
-def filled(node: Serving, root: Path) -> list[Path]:
-    """One run after the other, each with the next messages."""
+def filled(node: Serving, root: Path, *, shared: bool = True) -> list[Path]:
+    """One run after the other, each with the next messages. `shared`: in a store that tells what counts."""
     Topics(node).create(TOPIC, {"retention.ms": "-1"})
     objects: list[Path] = []
     for part in range(PARTS):
@@ -52,7 +53,8 @@ def filled(node: Serving, root: Path) -> list[Path]:
         (new,) = set(root.rglob("*.run")) - set(objects)
         objects.append(new)
     eventually(lambda: not unsplit_bytes(node), what="a journal that is pruned of what is split")
-    eventually(lambda: is_told(node, root), what="a store that tells what counts")
+    if shared:
+        eventually(lambda: is_told(node, root), what="a store that tells what counts")
     return objects
 
 
@@ -159,3 +161,53 @@ def test_a_consumer_at_what_was_given_up_goes_on_behind_it_in_the_store_that_is_
         assert log_start(shown.kafka) == 0
     finally:
         shown.close()
+
+
+def test_readers_go_on_behind_a_lost_file_of_disk_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """First a file, then the whole disk."""
+    node = Serving(tmp_path / "node", *SMALL)
+    try:
+        node.start()
+        files = filled(node, node.store_dir, shared=False)
+        assert node.stop() == 0
+        files[1].unlink()
+        node.start()
+        assert run(["store", "give-up", f"runs/{files[0].name}", "--yes", "--http", node.http]) == 1
+        assert "it is not lost" in " ".join(capsys.readouterr().err.split())
+        assert run(["store", "give-up", "runs/unknown.run", "--yes", "--http", node.http]) == 1
+        assert "no file of disk 2 that counts has this name" in " ".join(capsys.readouterr().err.split())
+        told = mainstem(node, "store", "give-up", f"runs/{files[1].name}")
+        assert f"1 file with {MESSAGES} records would be given up" in " ".join(told.split())
+        assert mainstem_json(node, "store", "status")["given_up_count"] == 0, "nobody said --yes"
+        mainstem(node, "store", "give-up", f"runs/{files[1].name}", "--yes", "--by", "night shift")
+        kept = [b"%d" % number for number in range(PARTS * MESSAGES) if number // MESSAGES != 1]
+        for client in (librdkafka, kafka_python):
+            assert [record.value for record in client.consume(node.kafka, TOPIC, len(kept))] == kept
+        assert "by night shift at " in " ".join(mainstem(node, "store", "status").split())
+        assert f"1 file with {MESSAGES} records that were lost" in " ".join(mainstem(node, "store", "usage").split())
+
+        assert node.stop() == 0
+        shutil.rmtree(node.store_dir)
+        node.store_dir.mkdir()
+        directories = ["--write-dir", str(node.write_dir), "--store-dir", str(node.store_dir)]
+        assert run(["store", "repair", *directories, "--yes"]) == 1
+        assert "is this the store's disk, and mounted?" in " ".join(capsys.readouterr().out.split())
+        assert not any(node.store_dir.iterdir())
+        assert run(["store", "repair", "--disk-lost", *directories, "--yes"]) == 1, "its files are lost"
+        assert "store.mark: made anew" in capsys.readouterr().out
+        node.start()
+        capsys.readouterr()
+        assert run(["store", "verify", *directories, "--json"]) == 1
+        lost = sorted({finding["path"] for finding in json.loads(capsys.readouterr().out)["findings"]})
+        assert lost == sorted(f"runs/{file.name}" for file in (files[0], files[2]))
+        mainstem(node, "store", "give-up", *lost, "--yes")
+        assert mainstem(node, "consume", TOPIC, "--from", "beginning", "--json") == ""
+        assert node.metric("mainstem_queue_store_given_up_files") == 3
+        librdkafka.produce(node.kafka, TOPIC, [Message(b"later")])
+        for _ in range(2):
+            (found,) = client.consume(node.kafka, TOPIC, 1)
+            assert (found.offset, found.value) == (PARTS * MESSAGES, b"later"), "no offset is given again"
+            node.kill()
+            node.start()
+    finally:
+        node.close()

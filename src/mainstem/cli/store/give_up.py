@@ -22,8 +22,8 @@ With --yes these records are given up, for good:
 
 - consumers pass over their offsets, and are told nothing of it; of a compacted topic an older message of a key may
   be its latest again, and a key that was deleted may be there again;
-- what is left of the objects is deleted, what of them could still be read included. An object that is restored later
-  is read by nobody."""
+- what is left of the files is deleted, what of them could still be read included. A file or an object that is restored
+  later is read by nobody."""
 
 
 @click.command("give-up")
@@ -51,12 +51,13 @@ def command(
     token: str | None,
     as_json: bool,
 ) -> None:
-    """Give up files of the shared store or of the remote tier that are lost for good.
+    """Give up files of the shared store, of the remote tier or of a node's own disk 2 that are lost for good.
 
-    FILE is named as `store status` has it, OBJECT as `store verify` does. While a file is lost, reads of its offsets
-    fail, and clients try again for ever. Once it is given up they go on behind it. Ask the leader of the file's write
-    group. The node reads the file first: what is whole, or what another replica has on a disk of its own, is refused,
-    and then nothing is given up. `store status` lists what was.
+    FILE is named as `store status` has it, or as `store verify` does, which names an OBJECT as well. While a file is
+    lost, reads of its offsets fail, and clients try again for ever. Once it is given up they go on behind it. Ask the
+    leader of the file's write group; for a file of disk 2 its node, which must have the write group alone. The node
+    reads the file first: what is whole, or what another replica has on a disk of its own, is refused, and then nothing
+    is given up. `store status` lists what was.
     """
     node = HttpNode(http, token, timeout_seconds=TIMEOUT_SECONDS)
     only_look = dry_run or not yes

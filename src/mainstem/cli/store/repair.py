@@ -37,6 +37,11 @@ this one (mainstem cluster replace)"""
 @click.option(
     "--manifest", is_flag=True, help="Make the manifest anew from its copy on disk 2, if it is lost, damaged or old."
 )
+@click.option(
+    "--disk-lost",
+    is_flag=True,
+    help="All of disk 2 is lost: have the node begin with an empty one, and its files missing.",
+)
 @click.option("--yes", is_flag=True, help="Do it. Without this option the command only says what it would do.")
 @progress_option
 @options.neither
@@ -46,6 +51,7 @@ def command(
     write_dir: str | None,
     store_dir: str | None,
     manifest: bool,
+    disk_lost: bool,
     yes: bool,
     progress: bool | None,
     as_json: bool,
@@ -59,7 +65,12 @@ def command(
 
     With --manifest it is the manifest that is made anew, and nothing else, from the copy that a node keeps of it on
     disk 2: if it is lost, cannot be read, or is older than the store's mark.
+
+    With --disk-lost the mark is also made for an empty directory, so that the node starts: it names all of its files as
+    missing, takes them from other replicas, or has them given up (store give-up).
     """
+    if manifest and disk_lost:
+        raise click.UsageError("--disk-lost does not go with --manifest: the copy of the manifest was on that disk")
     from mainstem.node.node import DirectoryInUse, lock
 
     where = directories.found(file, write_dir, store_dir)
@@ -75,7 +86,7 @@ def command(
         if manifest:
             return repair_manifest(where, yes=yes, as_json=as_json)
         with ProgressLine(progress) as line:
-            report, wanted, done = _repair(where, line, yes=yes)
+            report, wanted, done = _repair(where, line, yes=yes, disk_lost=disk_lost)
     finally:
         os.close(locked)
     if as_json:
@@ -93,7 +104,9 @@ def command(
     return 1 if report.findings else 0
 
 
-def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[StoreReport, list[Remake], list[Remade]]:
+def _repair(
+    where: Directories, line: ProgressLine, *, yes: bool, disk_lost: bool
+) -> tuple[StoreReport, list[Remake], list[Remade]]:
     """The last report, and what could be made anew by it, or was."""
     from mainstem.storage.errors import StorageError
     from mainstem.storage.queue_store.manifest.database.manifest_database import Database
@@ -115,7 +128,7 @@ def _repair(where: Directories, line: ProgressLine, *, yes: bool) -> tuple[Store
         planned.update((one.path, one) for one in wanted)
         if not wanted or not yes or number == ROUNDS:
             break
-        done += remake(where.store_dir, contents, report, wanted)
+        done += remake(where.store_dir, contents, report, wanted, disk_lost=disk_lost)
     return report, list(planned.values()), done
 
 

@@ -12,6 +12,7 @@ from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, size
 from mainstem.console.views.of_store import (
     CompactionsView,
+    GivenUpFileView,
     LevelView,
     MergesView,
     MergeView,
@@ -79,6 +80,7 @@ def _fields(view: StoreView) -> Iterator[tuple[str, str]]:
         yield from _objects(view.remote)
     for file in view.damaged_files:
         yield "damaged file", f"{file.name}: {file.reason}"
+    yield from _given_up(view.given_up, view.given_up_count)
 
 
 def _merges(merges: MergesView) -> Iterator[tuple[str, str]]:
@@ -138,10 +140,14 @@ def _objects(remote: RemoteView) -> Iterator[tuple[str, str]]:
         yield "to be deleted", counted(leaving, "file")
     for file in remote.damaged_files:
         yield "damaged object", f"{file.name}: {file.reason}"
-    for one in remote.given_up:
+    yield from _given_up(remote.given_up, remote.given_up_count)
+
+
+def _given_up(files: Sequence[GivenUpFileView], count: int) -> Iterator[tuple[str, str]]:
+    for one in files:
         records = counted(one.record_count, "record")
         yield "given up", f"{one.name}, {records}, by {one.by} at {_utc(one.at_ms)}: {one.fault}"
-    if more := remote.given_up_count - len(remote.given_up):
+    if more := count - len(files):
         yield "", f"and {counted(more, 'earlier file')}"
 
 

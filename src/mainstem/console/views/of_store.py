@@ -104,7 +104,7 @@ class RemoteWriteGroupView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GivenUpFileView(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the object store that was lost, and that an operator gave up."""
+    """A file that was lost, and that an operator gave up."""
 
     name: str
     group: int
@@ -173,6 +173,10 @@ class StoreView(msgspec.Struct, frozen=True, kw_only=True):
     shared_store: str | None = None
     """As in `ClusterView`. Files of a shared store are in `remote`; `levels` and `groups` are those of disk 2, where
     there is none then."""
+    given_up: Sequence[GivenUpFileView] = []
+    """Files of disk 2 that were lost and given up, each for the write groups that it had; the newest hundred, the
+    oldest of these first."""
+    given_up_count: int = 0
 
 
 class UsageLevelView(msgspec.Struct, frozen=True, kw_only=True):

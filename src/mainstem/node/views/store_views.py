@@ -181,6 +181,10 @@ class LocalStoreViews:
             store_disk=own_disk(self._own_store_dir, store.stored.file_bytes()),
             remote=await self._remote(),
             shared_store=self._config.shared_store_place,
+            given_up=[
+                _given_up(one.group, one.file) for one in self._storage.lost_files.given_up()[-GIVEN_UP_TOLD_MAX:]
+            ],
+            given_up_count=len(self._storage.lost_files.given_up()),
         )
 
     async def _remote(self) -> RemoteView | None:
@@ -228,16 +232,32 @@ class LocalStoreViews:
         )
 
     async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
-        giving = self._storage.given_up_files
-        if giving is None:
-            return "this node has neither a shared store nor a remote tier that it may change"
+        if self._config.read_only:
+            return "this node changes nothing: it only shows what a store has"
+        own, giving = self._storage.lost_files, self._storage.given_up_files
+        found = {given: own.names(given) for given in request.names}
+        elsewhere = [given for given, name in found.items() if name is None]
+        if elsewhere and giving is None:
+            return (
+                f"{elsewhere[0]}: no file of disk 2 that counts has this name, and this node has neither a shared "
+                "store nor a remote tier. `mainstem store verify` names what is damaged"
+            )
         try:
-            lost = await giving.judge(request.names, request.by, request.without)
+            here = [
+                one
+                for name in dict.fromkeys(found.values())
+                if name is not None
+                for one in await self._storage.judge_lost(name, request.by)
+            ]
+            lost = await giving.judge(elsewhere, request.by, request.without) if elsewhere and giving else []
             if not request.dry_run:
-                await giving.give_up(lost)
+                if lost and giving:
+                    await giving.give_up(lost)
+                if here:
+                    await own.give_up(here)
         except (StorageError, OSError) as error:
             return str(error)
-        return GiveUpView(files=[_given_up(group, one) for group, one in lost])
+        return GiveUpView(files=[_given_up(group, one) for group, one in [*here, *lost]])
 
     async def store_usage(self, topic: str | None) -> StoreUsageView | None:
         lookups, store = self._nameserver.lookups, self._storage.queue_store
@@ -253,6 +273,7 @@ class LocalStoreViews:
         else:
             found = Ranking([share(usage, journal, asked.number, remote)], TopicShare(-1, 0, []), 0)
         lost = [one for group in self._storage.groups for one in self._storage.remote.given_up(group.group)]
+        lost += [one.file for one in self._storage.lost_files.given_up()]
         return StoreUsageView(
             topics=[self._share_view(one) for one in found.largest],
             topics_left_out=found.others_count,

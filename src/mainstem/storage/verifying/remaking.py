@@ -79,8 +79,10 @@ def remakes(contents: Contents, report: StoreReport, manifest_path: str) -> list
     return found
 
 
-def remake(root: Path, contents: Contents, report: StoreReport, wanted: Sequence[Remake]) -> list[Remade]:
-    """Make these anew, durably. Raises OSError."""
+def remake(
+    root: Path, contents: Contents, report: StoreReport, wanted: Sequence[Remake], *, disk_lost: bool = False
+) -> list[Remade]:
+    """Make these anew, durably. `disk_lost`: all files of the store are lost, as the operator says. Raises OSError."""
     by_name: dict[str, list[Remake]] = {}
     for one in wanted:
         by_name.setdefault(one.file.name if one.file is not None else one.path, []).append(one)
@@ -91,7 +93,7 @@ def remake(root: Path, contents: Contents, report: StoreReport, wanted: Sequence
             if paths == [COPY_DIRECTORY]:
                 _set_aside(root, COPY_DIRECTORY)
             elif file is None:
-                _remake_mark(root, contents, report)
+                _remake_mark(root, contents, report, disk_lost=disk_lost)
             else:
                 _remake_beside(root, file, paths)
         except FormatError as error:
@@ -104,15 +106,19 @@ def remake(root: Path, contents: Contents, report: StoreReport, wanted: Sequence
 # --- the mark -------------------------------------------------------------------------------------------------
 
 
-def _remake_mark(root: Path, contents: Contents, report: StoreReport) -> None:
+def _remake_mark(root: Path, contents: Contents, report: StoreReport, *, disk_lost: bool) -> None:
     """Raises `FormatError` where the manifest may be another store's, or an old copy."""
     assert contents.identity is not None
     content = (root / MARK_NAME).read_bytes() if (root / MARK_NAME).exists() else b""
     slots = [content[place : place + SLOT_DISTANCE][:64] for place in (0, SLOT_DISTANCE)]
     if not any(StoreMark.unpack(slot) for slot in slots):
         missing = [finding for finding in report.findings if finding.what == "is missing"]
-        if contents.files and len({finding.name for finding in missing}) == len(contents.files):
-            raise FormatError("none of the manifest's files is here: is this the store's disk, and mounted?")
+        all_missing = contents.files and len({finding.name for finding in missing}) == len(contents.files)
+        if all_missing and not (disk_lost and not any(root.iterdir())):
+            raise FormatError(
+                "none of the manifest's files is here: is this the store's disk, and mounted? If all of it is lost, "
+                "name an empty directory, and say --disk-lost"
+            )
         orphans = sum(unnamed.kind == "orphan" for unnamed in report.unnamed)
         if orphans:
             raise FormatError(

@@ -20,7 +20,7 @@ from mainstem.storage.queue_store.changes.being_copied import BeingCopied
 from mainstem.storage.queue_store.changes.orphans import Orphans
 from mainstem.storage.queue_store.changes.store_changes import StoreChanges
 from mainstem.storage.queue_store.reading.stored_files import StoredFiles
-from mainstem.storage.store_files.store_file import StoreFile, owner_of
+from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of, owner_of
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,15 @@ class FileRetention:
             if names:
                 await self._changes.drop(names, ())
         return dropped
+
+    async def drop_lost(self, names: Collection[str]) -> list[str]:
+        """Drop files that cannot be read and that an operator gave up. Those that work under way needs stay. Returns
+        what was dropped."""
+        async with self._changes.lock:
+            found = [name for name in names if name in self._manifest.files and not self._has_kept(name)]
+            if found:
+                await self._changes.drop(found, [name for name in found if kind_of(name) is FileKind.RUN])
+        return found
 
     def _has_kept(self, name: str) -> bool:
         groups = self._manifest.counts_for(name)
