@@ -19,7 +19,7 @@ from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.store_files.object_names import object_of
-from mainstem.storage.store_files.store_file import StoreFile, paths_of
+from mainstem.storage.store_files.store_file import StoreFile, paths_of, segment_name
 
 CLUSTER = "c1-_x"
 
@@ -75,11 +75,12 @@ class StoredCluster:
         storage = self.node.storage
         return RemoteChain(storage.remote, self.folder, storage.groups, held_max=1)
 
-    async def fill(self) -> list[StoreFile]:
+    async def fill(self, *, joined: bool = False) -> list[StoreFile]:
+        """`joined`: the queue segment is one object."""
         mixed = [*batches_of(3, 0, range(0, 60, 3)), *batches_of(3, 1, range(6, 30, 3)), *batches_of(GONE, 0, [0])]
         files = [
             await self.upload("first.pack", mixed),
-            await self.upload("orders/0/u/00000000000000000060.log", batches_of(3, 0, range(60, 900, 3))),
+            await self.upload(segment_name("orders", 0, "u", 60, joined=joined), batches_of(3, 0, range(60, 900, 3))),
             await self.upload("last.pack", [*batches_of(3, 0, [900]), *batches_of(9, 2, [5])]),
         ]
         await self.tell()

@@ -33,6 +33,7 @@ QUEUE = 1 << 32
 CHUNK = 64 << 10
 LATENCY_SECONDS = 0.02
 SEGMENT = segment_name("t", 0, "unique", 300)
+JOINED = segment_name("t", 0, "unique", 300, joined=True)
 
 
 class World:
@@ -110,12 +111,13 @@ def datas(batches: Sequence[Batch]) -> list[bytes]:
     return [batch.data for batch in batches]
 
 
-def test_packed_files_and_segments_are_read_in_the_order_of_their_blocks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("segment", [SEGMENT, JOINED])
+def test_packed_files_and_segments_are_read_in_the_order_of_their_blocks(tmp_path: Path, segment: str) -> None:
     async def story(world: World) -> None:
         one, two = history_of(300, 500), history_of(200, 3000, 300)
         other = history_of(50, 700, queue_id=QUEUE + 1)
         await world.add("a.pack", [*one, *other])
-        await world.add(SEGMENT, two)
+        await world.add(segment, two)
         assert await world.read_all() == datas([*one, *two])
         assert await world.read_all(QUEUE + 1) == datas(other)
         assert await world.read_all(QUEUE + 2) == []
@@ -128,9 +130,10 @@ def test_packed_files_and_segments_are_read_in_the_order_of_their_blocks(tmp_pat
     play(tmp_path, story)
 
 
-def test_an_index_costs_one_request_however_its_reader_asks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.pack", segment_name("t", 0, "unique", 0, joined=True)])
+def test_an_index_costs_one_request_however_its_reader_asks(tmp_path: Path, name: str) -> None:
     async def story(world: World) -> None:
-        file = await world.add("a.pack", history_of(100))
+        file = await world.add(name, history_of(100))
         assert file.bytes > object_files.TAIL_BYTES
         await world.history.first_offset(QUEUE, 0, 0)
         assert world.bucket.asked == 1
@@ -491,14 +494,14 @@ def test_all_that_a_read_wants_comes_in_the_time_of_one_request(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("spoil", "error"), [("lose", ObjectAbsent), ("cut", ObjectTooShort), ("flip", FormatError)])
-@pytest.mark.parametrize("name", ["a.pack", SEGMENT])
+@pytest.mark.parametrize("name", ["a.pack", SEGMENT, JOINED])
 @pytest.mark.parametrize("request_bytes", [CHUNK, 4 * CHUNK])
 def test_a_lost_or_damaged_object_is_named_as_damage_and_others_are_served(
     tmp_path: Path, spoil: str, error: type[Exception], name: str, request_bytes: int
 ) -> None:
     async def story(world: World) -> None:
         await world.reopen_with(request_bytes=request_bytes)
-        first = 300 if name == SEGMENT else 0
+        first = 0 if name == "a.pack" else 300
         await world.add(name, history_of(100, first=first))
         rest = history_of(10, first=first + 100)
         await world.add("b.pack", rest)

@@ -88,10 +88,12 @@ def test_folders_are_found_however_much_is_in_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "damaged", "cut", "another's", "rewritten"])
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_file_that_is_not_what_it_was_is_named_and_the_rest_is_told(tmp_path: Path, how: str, which: int) -> None:
+@pytest.mark.parametrize(("which", "joined"), [(0, False), (1, False), (1, True)])
+def test_a_file_that_is_not_what_it_was_is_named_and_the_rest_is_told(
+    tmp_path: Path, how: str, which: int, joined: bool
+) -> None:
     async def story(there: StoredCluster) -> None:
-        files = await there.fill()
+        files = await there.fill(joined=joined)
         name = object_of(0, index_path_of(files[which].name))
         content = there.bucket.objects[f"{CLUSTER}/{name}"].content
         match how:

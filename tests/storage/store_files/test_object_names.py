@@ -21,6 +21,8 @@ def test_objects_lie_below_their_write_group() -> None:
         f"groups/0/files/queues/flights/7/ab12/00000000000000004096{suffix}"
         for suffix in (".log", ".extents", ".index", ".timeindex")
     ]
+    (joined,) = file_objects(0, segment_name("flights", 7, "ab12", 4096, joined=True))
+    assert joined == "groups/0/files/queues/flights/7/ab12/00000000000000004096.seg"
     assert change_object(0, 17) == "groups/0/chain/00000000000000000017"
     assert image_object(12, 17) == "groups/12/images/00000000000000000017"
     assert head_object(1) == "groups/1/head"

@@ -8,12 +8,16 @@ import pytest
 from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.errors import StorageError
 from mainstem.storage.store_files.store_file import (
+    TEMPORARY_INFIX,
     FileKind,
     StoreFile,
+    has_index_beside,
     index_path_of,
     kind_of,
+    owner_of,
     path_of,
     paths_of,
+    segment_key,
     segment_name,
 )
 
@@ -30,6 +34,15 @@ def test_a_name_says_what_a_file_is_and_where_it_lies() -> None:
         "a.pack": (FileKind.PACKED, "packed/a.pack"),
         segment: (FileKind.SEGMENT, "queues/orders.v1_x-y/12/5a5a/00000000000000000340.log"),
     }
+    joined = segment_name("orders.v1_x-y", 12, "5a5a", 340, joined=True)
+    assert (kind_of(joined), path_of(joined)) == (
+        FileKind.SEGMENT,
+        "queues/orders.v1_x-y/12/5a5a/00000000000000000340.seg",
+    )
+    assert segment_key(segment) == segment_key(joined) == ("orders.v1_x-y", 12, 340)
+    assert [*map(has_index_beside, ("a.run", "a.pack", joined, segment))] == [False, False, False, True]
+    assert paths_of(joined) == [path_of(joined)] == [index_path_of(joined)]
+    assert owner_of(path_of(joined)) == owner_of(f"{path_of(joined)}{TEMPORARY_INFIX}7") == joined
     assert index_path_of("a.pack") == "packed/a.pack"
     assert index_path_of(segment) == "queues/orders.v1_x-y/12/5a5a/00000000000000000340.extents"
     assert paths_of("a.run") == ["runs/a.run"]
@@ -38,7 +51,23 @@ def test_a_name_says_what_a_file_is_and_where_it_lies() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a", "a/b.run", "../a.pack", "a\0.run", "0.log", "a/0/0.log", "a/0/x/y.log", "a/../x/0.log", "../0/x/0.log"],
+    [
+        "",
+        "a",
+        "a/b.run",
+        "../a.pack",
+        "a\0.run",
+        "0.log",
+        "a/0/0.log",
+        "a/0/x/y.log",
+        "a/../x/0.log",
+        "../0/x/0.log",
+        "0.seg",
+        "a/0/x/y.seg",
+        "a/0/x/0.extents",
+        "a/0/x/0.",
+        "a/0/x/0",
+    ],
 )
 def test_what_cannot_be_a_name_leads_nowhere(name: str) -> None:
     with pytest.raises(StorageError, match="cannot be the name"):

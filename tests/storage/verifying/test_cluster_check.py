@@ -16,13 +16,16 @@ from mainstem.storage.store_files.object_names import (
     object_of,
     topic_list_object,
 )
-from mainstem.storage.store_files.store_file import path_of
+from mainstem.storage.store_files.store_file import path_of, segment_name
 from mainstem.storage.verifying import file_check, object_reading
 from mainstem.storage.verifying.cluster_check import ClusterProgress, ClusterReport, check_cluster
 from mainstem.storage.verifying.findings import Affected, Finding
 
-SEGMENT = "orders/0/u/00000000000000000060.log"
-FIRST, LONG, LAST = (f"{CLUSTER}/{object_of(0, path_of(name))}" for name in ("first.pack", SEGMENT, "last.pack"))
+SEGMENT = segment_name("orders", 0, "u", 60)
+JOINED = segment_name("orders", 0, "u", 60, joined=True)
+FIRST, LONG, LONG_JOINED, LAST = (
+    f"{CLUSTER}/{object_of(0, path_of(name))}" for name in ("first.pack", SEGMENT, JOINED, "last.pack")
+)
 
 
 def orders(partition: int, first: int, last: int | None) -> Affected:
@@ -48,9 +51,10 @@ def of_object(found: ClusterReport, name: str) -> list[Finding]:
     return list(found.report.findings)
 
 
-def test_a_sound_cluster_is_read_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_sound_cluster_is_read_whole(tmp_path: Path, joined: bool) -> None:
     async def story(there: StoredCluster) -> None:
-        files = await there.fill()
+        files = await there.fill(joined=joined)
         seen: list[ClusterProgress] = []
         found = await check_cluster(there.store, CLUSTER, 2, seen.append)
         assert (found.report.findings, found.report.files, found.report.gone) == ([], 3, 0)
@@ -62,15 +66,19 @@ def test_a_sound_cluster_is_read_whole(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
-def test_large_objects_are_read_a_window_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_large_objects_are_read_a_window_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
     monkeypatch.setattr(file_check, "WINDOW_BYTES", 2_000)
     monkeypatch.setattr(object_reading.ObjectsAsFiles.__init__, "__defaults__", (1_000,))
 
     async def story(there: StoredCluster) -> None:
-        await there.fill()
+        await there.fill(joined=joined)
         assert not (await checked(there)).report.findings
-        flip(there, LONG, 100 * 700 + 300)
-        (finding,) = of_object(await checked(there), LONG)
+        name = LONG_JOINED if joined else LONG
+        flip(there, name, 100 * 700 + 300)
+        (finding,) = of_object(await checked(there), name)
         (at,) = finding.affected
         assert at.first_offset <= 60 + 100 * 3 <= (at.last_offset or 0) < 900
         assert "a batch fails its CRC" in finding.what
@@ -78,12 +86,13 @@ def test_large_objects_are_read_a_window_at_a_time(tmp_path: Path, monkeypatch: 
     told(tmp_path, story)
 
 
+@pytest.mark.parametrize(("joined", "objects"), [(False, 6), (True, 3)])
 @pytest.mark.parametrize("step", [613])
-def test_no_flip_goes_unseen(tmp_path: Path, step: int) -> None:
+def test_no_flip_goes_unseen(tmp_path: Path, step: int, joined: bool, objects: int) -> None:
     async def story(there: StoredCluster) -> None:
-        await there.fill()
+        await there.fill(joined=joined)
         files = [name for name in sorted(there.bucket.objects) if "/files/" in name]
-        assert len(files) == 6
+        assert len(files) == objects
         for name in files:
             whole = content(there, name)
             for at in range(0, len(whole), step):

@@ -3,7 +3,8 @@
     run            level 0   one slice of the journal, of one retention class; it may count for several write groups;
                              in a shared store it has the batches of one
     packed file    level 1+  what runs of one write group had of the queues from `first_queue` to `last_queue`
-    queue segment  level 2   one queue, from one offset on, as Kafka has it on its disk
+    queue segment  level 2   one queue, from one offset on, as Kafka has it on its disk; in an object store joined with
+                             its index to one file, where the cluster's feature level allows it
 
 The name alone says which of them a file is, and where it lies below the root of the store (`path_of`). A name is never
 given twice: what is written once more, after a crash or beside another task, has a name of its own.
@@ -21,6 +22,8 @@ from mainstem.storage.errors import StorageError
 RUN_SUFFIX = ".run"
 PACK_SUFFIX = ".pack"
 SEGMENT_SUFFIX = ".log"
+JOINED_SUFFIX = ".seg"
+"""Of a queue segment that is one file, laid out as a packed file is."""
 EXTENTS_SUFFIX = ".extents"
 SEGMENT_SIBLINGS = (EXTENTS_SUFFIX, ".index", ".timeindex")
 """Suffixes, in place of `.log`, of the files beside a queue segment: Mainstem's index, and Kafka's two."""
@@ -113,7 +116,8 @@ def kind_of(name: str) -> FileKind:
             return FileKind.RUN
         if name.endswith(PACK_SUFFIX) and not directories:
             return FileKind.PACKED
-        if name.endswith(SEGMENT_SUFFIX) and base[: -len(SEGMENT_SUFFIX)].isdecimal() and directories.count("/") == 2:
+        stem, dot, suffix = base.rpartition(".")
+        if dot + suffix in (SEGMENT_SUFFIX, JOINED_SUFFIX) and stem.isdecimal() and directories.count("/") == 2:
             return FileKind.SEGMENT
     raise StorageError(f"{name!r} cannot be the name of a file of the queue store")
 
@@ -129,16 +133,22 @@ def path_of(name: str) -> str:
             return f"{QUEUES_DIRECTORY}/{name}"
 
 
+def has_index_beside(name: str) -> bool:
+    """Whether a file's index lies beside it, as that of a queue segment does unless it is joined. Raises `StorageError`
+    for what cannot be a file's name."""
+    return kind_of(name) is FileKind.SEGMENT and name.endswith(SEGMENT_SUFFIX)
+
+
 def index_path_of(name: str) -> str:
     """The place of the rows of its index: in the file itself, at its end, or beside a queue segment."""
     path = path_of(name)
-    return path.removesuffix(SEGMENT_SUFFIX) + EXTENTS_SUFFIX if kind_of(name) is FileKind.SEGMENT else path
+    return path.removesuffix(SEGMENT_SUFFIX) + EXTENTS_SUFFIX if has_index_beside(name) else path
 
 
 def paths_of(name: str) -> list[str]:
     """All that belongs to a file: itself, and last what lies beside it."""
     path = path_of(name)
-    if kind_of(name) is not FileKind.SEGMENT:
+    if not has_index_beside(name):
         return [path]
     return [path, *(path.removesuffix(SEGMENT_SUFFIX) + suffix for suffix in SEGMENT_SIBLINGS)]
 
@@ -159,7 +169,13 @@ def owner_of(path: str) -> str | None:
     return name if found.partition("/")[0] == directory else None
 
 
-def segment_name(topic: str, partition: int, unique: str, base_offset: int) -> str:
+def segment_name(topic: str, partition: int, unique: str, base_offset: int, *, joined: bool = False) -> str:
     """The name of a queue segment. `unique` is the merge's own, so that no two outputs ever have the same name, however
-    often a topic's name is given again or a merge is played again."""
-    return f"{topic}/{partition}/{unique}/{base_offset:020d}{SEGMENT_SUFFIX}"
+    often a topic's name is given again or a merge is played again. `joined`: it is one file."""
+    return f"{topic}/{partition}/{unique}/{base_offset:020d}{JOINED_SUFFIX if joined else SEGMENT_SUFFIX}"
+
+
+def segment_key(name: str) -> tuple[str, int, int]:
+    """The topic and the partition of a queue segment, and the offset of its first record, as its name says."""
+    topic, partition, _unique, base = name.split("/")
+    return topic, int(partition), int(base.partition(".")[0])

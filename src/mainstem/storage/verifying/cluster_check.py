@@ -34,7 +34,7 @@ from mainstem.storage.store_files.object_names import (
     head_object,
     object_of,
 )
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of
+from mainstem.storage.store_files.store_file import StoreFile, has_index_beside, index_path_of
 from mainstem.storage.verifying.file_check import check_file
 from mainstem.storage.verifying.findings import (
     CHAIN_ADVICE,
@@ -258,7 +258,7 @@ class _ClusterCheck:
 async def _index(files: ObjectsAsFiles, file: StoreFile) -> ExtentIndex | None:
     """The index of a file; None: it cannot be read, or is not this file's. Raises `OutOfReach`."""
     path = index_path_of(file.name)
-    segment_bytes = file.bytes if kind_of(file.name) is FileKind.SEGMENT else None
+    segment_bytes = file.bytes if has_index_beside(file.name) else None
     try:
         index = await load_index(await files.open(path), path, file.name, segment_bytes)
         check_content(index, file)

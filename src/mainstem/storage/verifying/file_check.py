@@ -33,9 +33,11 @@ from mainstem.storage.store_files.store_file import (
     SEGMENT_SUFFIX,
     FileKind,
     StoreFile,
+    has_index_beside,
     index_path_of,
     kind_of,
     path_of,
+    segment_key,
 )
 from mainstem.storage.verifying.findings import (
     FINDINGS_PER_FILE_MAX,
@@ -97,6 +99,7 @@ class _FileCheck:
         self._progress = progress
         self._path = path_of(name)
         self._is_segment = kind_of(name) is FileKind.SEGMENT
+        self._is_beside = has_index_beside(name)
         self._times: list[int] = []
         """Smallest and largest `max_timestamp` of each window's batches."""
         self.found: list[Finding] = []
@@ -137,12 +140,12 @@ class _FileCheck:
     async def _index(self, opened: Opened, size: int) -> ExtentIndex | None:
         path = index_path_of(self._name)
         advice = extents_advice(self._name, path)
-        beside = await self._opened(path, advice) if self._is_segment else opened
+        beside = await self._opened(path, advice) if self._is_beside else opened
         if beside is None:
             return None
         try:
-            self._progress(await beside.size() if self._is_segment else 0)
-            return await load_index(beside, path, self._name, size if self._is_segment else None)
+            self._progress(await beside.size() if self._is_beside else 0)
+            return await load_index(beside, path, self._name, size if self._is_beside else None)
         except OutOfReach:
             raise
         except (StorageError, OSError) as error:
@@ -150,7 +153,7 @@ class _FileCheck:
             self._note(_place_in(what), what, advice, path)
             return None
         finally:
-            if self._is_segment:
+            if self._is_beside:
                 await beside.close()
 
     def _check_described(self, index: ExtentIndex) -> None:
@@ -162,18 +165,18 @@ class _FileCheck:
             except StorageError as error:
                 self._note(None, str(error).removeprefix(f"{self._name}: "), advice)
         if self._is_segment and len(index):
-            _topic, partition, _unique, base = self._name.rsplit("/", 3)
+            _topic, partition, base_offset = segment_key(self._name)
             queues, _firsts = index.queues()
             first = int(index.rows["base_offset"][0])
-            if len(queues) != 1 or partition_of(int(queues[0])) != int(partition):
+            if len(queues) != 1 or partition_of(int(queues[0])) != partition:
                 self._note(None, f"its index is not of partition {partition} alone", advice, index_path_of(self._name))
-            if first != int(base.removesuffix(SEGMENT_SUFFIX)):
+            if first != base_offset:
                 self._note(None, f"begins with offset {first}, which its name does not say", advice)
 
     async def _check_batches(self, opened: Opened, index: ExtentIndex) -> None:
         rows = index.rows
         entries: IndexEntries | None = None
-        if self._is_segment:
+        if self._is_beside:
             entries = IndexEntries(int(rows["base_offset"][0]) if len(rows) else 0)
         whole = True
         for chosen in _windows(rows):

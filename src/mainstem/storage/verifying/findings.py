@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainstem.storage.store_files.store_file import FileKind, kind_of
+from mainstem.storage.store_files.store_file import has_index_beside
 
 FINDINGS_PER_FILE_MAX = 20
 """A file of zeros has a finding per extent; more than these say nothing new."""
@@ -76,6 +76,6 @@ def file_advice(path: str) -> str:
 
 def extents_advice(name: str, path: str) -> str:
     """The same about a file's index."""
-    if kind_of(name) is FileKind.SEGMENT:
+    if has_index_beside(name):
         return "`mainstem store repair` makes it anew from the .log; or " + file_advice(path)
     return file_advice(path)

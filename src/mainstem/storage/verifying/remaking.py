@@ -29,9 +29,8 @@ from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, Integers, 
 from mainstem.storage.store_files.store_file import (
     EXTENTS_SUFFIX,
     SEGMENT_SUFFIX,
-    FileKind,
     StoreFile,
-    kind_of,
+    has_index_beside,
     path_of,
     paths_of,
 )
@@ -70,7 +69,7 @@ def remakes(contents: Contents, report: StoreReport, manifest_path: str) -> list
         bad.setdefault(finding.name, set()).add(finding.path)
     found: list[Remake] = []
     for name, paths in sorted(bad.items()):
-        if name in files and kind_of(name) is FileKind.SEGMENT and path_of(name) not in paths:
+        if name in files and has_index_beside(name) and path_of(name) not in paths:
             found += [Remake(path, files[name]) for path in paths_of(name)[1:] if path in paths]
     if any(finding.path == MARK_NAME for finding in report.findings) and contents.identity is not None:
         found.append(Remake(MARK_NAME, None))

@@ -27,10 +27,9 @@ from mainstem.storage.store_files.store_file import (
     EXTENTS_SUFFIX,
     QUEUES_DIRECTORY,
     TEMPORARY_INFIX,
-    FileKind,
     StoreFile,
+    has_index_beside,
     index_path_of,
-    kind_of,
     owner_of,
     path_of,
     paths_of,
@@ -210,7 +209,7 @@ async def copy_file(files: Files, file: StoreFile, pieces: AsyncIterator[bytes])
     async def check(target: File, temporary: str, size: int) -> None:
         if size != file.bytes:
             raise StorageError(f"{path_of(file.name)}: {size} of its {file.bytes} bytes arrived")
-        if kind_of(file.name) is FileKind.SEGMENT:
+        if has_index_beside(file.name):
             path = index_path_of(file.name)
             beside = await files.open(path, reading=ReadingMode.COLD)
             try:

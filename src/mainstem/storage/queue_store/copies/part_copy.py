@@ -36,10 +36,9 @@ from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import (
     QUEUES_DIRECTORY,
     RUN_SUFFIX,
-    FileKind,
     StoreFile,
+    has_index_beside,
     index_path_of,
-    kind_of,
     path_of,
 )
 
@@ -264,9 +263,9 @@ class _Passing:
 
 async def index_of(file: StoreFile, elsewhere: Elsewhere) -> ExtentIndex:
     """The index of another node's file. Raises `StorageError` unless it is this file's, and what `elsewhere` raises."""
-    is_segment = kind_of(file.name) is FileKind.SEGMENT
+    beside = has_index_beside(file.name)
     there = await _index_there(file, elsewhere)
-    index = await load_index(there, index_path_of(file.name), file.name, file.bytes if is_segment else None)
+    index = await load_index(there, index_path_of(file.name), file.name, file.bytes if beside else None)
     check_content(index, file)
     return index
 
@@ -274,13 +273,12 @@ async def index_of(file: StoreFile, elsewhere: Elsewhere) -> ExtentIndex:
 async def aborted_of(file: StoreFile, elsewhere: Elsewhere) -> AbortedRows:
     """The index of aborted transactions of another node's file. Raises as `index_of`."""
     there = await _index_there(file, elsewhere)
-    is_segment = kind_of(file.name) is FileKind.SEGMENT
-    return await load_aborted(there, index_path_of(file.name), file.name, beside=is_segment)
+    return await load_aborted(there, index_path_of(file.name), file.name, beside=has_index_beside(file.name))
 
 
 async def _index_there(file: StoreFile, elsewhere: Elsewhere) -> Readable:
     """The file of another node that ends with the index of `file`."""
-    if kind_of(file.name) is not FileKind.SEGMENT:
+    if not has_index_beside(file.name):
         return _There(file, elsewhere)
     path = index_path_of(file.name)
     content = bytearray()

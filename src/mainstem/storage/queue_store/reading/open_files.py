@@ -43,7 +43,7 @@ from mainstem.storage.extents.extent_format import (
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.extents.extent_pages import ExtentPages
 from mainstem.storage.queue_store.reading.file_summaries import FileSummaries, summary_of
-from mainstem.storage.store_files.store_file import FileKind, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.store_files.store_file import has_index_beside, index_path_of, path_of, paths_of
 
 Result = TypeVar("Result")
 
@@ -82,8 +82,8 @@ class Readable(Protocol):
 
 
 async def load_index(file: Readable, where: str, name: str, segment_bytes: int | None = None) -> ExtentIndex:
-    """The index in `file`, after checking everything but the batches: of the run or packed file of this name, or of a
-    queue segment of so many bytes. Raises `FormatError` naming `where`."""
+    """The index in `file`, after checking everything but the batches: of the file of this name, which ends with it, or
+    of a queue segment of so many bytes beside which it lies. Raises `FormatError` naming `where`."""
     magic = RUN_MAGIC if segment_bytes is None else INDEX_MAGIC
     size = await file.size()
     if size < 2 * FRAME_BYTES:
@@ -119,8 +119,8 @@ async def load_index(file: Readable, where: str, name: str, segment_bytes: int |
 
 
 async def load_aborted(file: Readable, where: str, name: str, *, beside: bool) -> AbortedRows:
-    """The index of aborted transactions in `file`, which is the run or packed file of this name, or lies `beside` a
-    queue segment. Raises `FormatError` naming `where`."""
+    """The index of aborted transactions in `file`, which is the file of this name, or lies `beside` a queue segment.
+    Raises `FormatError` naming `where`."""
     size = await file.size()
     if size < 2 * FRAME_BYTES:
         raise FormatError(f"{where}: {size} bytes have no room for header and footer")
@@ -471,7 +471,7 @@ class OpenFiles:
     async def _look_at_index(self, known: KnownFile) -> ExtentIndex:
         self.index_loads += 1
         async with self.opened(known) as file:
-            if kind_of(known.name) is FileKind.SEGMENT:
+            if has_index_beside(known.name):
                 index = await self._look_beside(known, await file.size())
             else:
                 index = await load_index(file, path_of(known.name), known.name)
@@ -484,7 +484,7 @@ class OpenFiles:
 
     async def _look_at_aborted(self, known: KnownFile) -> AbortedRows:
         path = index_path_of(known.name)
-        if kind_of(known.name) is not FileKind.SEGMENT:
+        if not has_index_beside(known.name):
             async with self.opened(known) as file:
                 return await load_aborted(file, path, known.name, beside=False)
         try:

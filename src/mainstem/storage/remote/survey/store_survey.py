@@ -31,7 +31,7 @@ from mainstem.storage.remote.chain.topic_list_format import ListedTopic, TopicLi
 from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
 from mainstem.storage.remote.reading.object_files import TAIL_BYTES
 from mainstem.storage.store_files.object_names import GROUPS, TOPICS, object_of
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of
+from mainstem.storage.store_files.store_file import StoreFile, has_index_beside, index_path_of, path_of
 
 INDEXES_AT_ONCE = 8
 """Each is a quarter of a mebibyte, and waits for the store twice."""
@@ -247,13 +247,13 @@ async def _index(folder: ObjectStore, group: int, file: StoreFile) -> ExtentInde
     """Raises `StorageError` where it is damaged or another file's."""
     path = index_path_of(file.name)
     name = object_of(group, path)
-    is_segment = kind_of(file.name) is FileKind.SEGMENT
-    size = (await folder.info(name)).size_bytes if is_segment else file.bytes
+    beside = has_index_beside(file.name)
+    size = (await folder.info(name)).size_bytes if beside else file.bytes
     tail = max(0, size - TAIL_BYTES)
     head_range = [ObjectRange(0, min(FRAME_BYTES, tail))] if tail else []
     *head, end = await folder.read(name, [*head_range, ObjectRange(tail, size - tail)])
     read = _Read(folder, name, size, bytes(head[0]) if head else b"", bytes(end))
-    index = await load_index(read, name, file.name, file.bytes if is_segment else None)
+    index = await load_index(read, name, file.name, file.bytes if beside else None)
     check_content(index, file)
     return index
 

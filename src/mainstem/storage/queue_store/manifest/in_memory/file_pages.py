@@ -13,6 +13,7 @@ import numpy
 import numpy.typing
 
 from mainstem.storage.store_files.store_file import (
+    JOINED_SUFFIX,
     MANY_GROUPS,
     PACK_SUFFIX,
     RUN_SUFFIX,
@@ -47,6 +48,7 @@ KIND_LETTERS = {
     FileKind.RUN: ord(RUN_SUFFIX[-1]), FileKind.PACKED: ord(PACK_SUFFIX[-1]), FileKind.SEGMENT: ord(SEGMENT_SUFFIX[-1])
 }  # fmt: skip
 """Names of a kind of files end in a letter of their own."""
+assert JOINED_SUFFIX[-1] == SEGMENT_SUFFIX[-1], "both are queue segments"
 
 WIDTHS = (0, 1, 2, 4, 8)
 """Bytes per value that a column may have; 0: all values are the same."""
