@@ -125,6 +125,10 @@ class FeatureLevel(enum.IntEnum):
     """Slots that move to a write group with fewer replicas than their class has: topics that are created later get
     numbers by which they have no queue there."""
 
+    JOINED = 19
+    """Queue segments that are one object each in the remote tier and in shared stores: batches and index in one
+    file."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -134,7 +134,7 @@ class Compactors:
                 paths = self._inputs(work, Path(directory))[number]
                 outputs = compact_file(
                     StoreFile.of(entry), paths, queues, staying[number], open_file,
-                    covered=work.covered, new_name=lambda: f"{self.rng.getrandbits(64):016x}",
+                    covered=work.covered, joined=work.joined, new_name=lambda: f"{self.rng.getrandbits(64):016x}",
                 )  # fmt: skip
             files.append(CompactedFile(entry.name, tuple(file.message() for file in outputs)))
         self._end_at("writing", killed)

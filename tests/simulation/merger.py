@@ -192,7 +192,8 @@ class Mergers:
                 liveness = await self._liveness(work, inputs)
                 files += merge_files(
                     task, self._inputs(work, Path(directory)), liveness, self._opener(room),
-                    group=work.group, level=work.level, new_name=lambda: f"{self.rng.getrandbits(64):016x}",
+                    group=work.group, level=work.level, joined=work.joined,
+                    new_name=lambda: f"{self.rng.getrandbits(64):016x}",
                 )  # fmt: skip
         self._end_at("writing", killed)
         self._end_at("written", killed)

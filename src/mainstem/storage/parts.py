@@ -389,6 +389,7 @@ class StorageParts:
             setup.clock,
             new_id=setup.new_id,
             shared=setup.shared,
+            joins=setup.joins_segments,
         )
         self.tier_ages = ages = TierAges(
             self.placement.groups,
@@ -411,6 +412,7 @@ class StorageParts:
             ages=ages.aged,
             gaps_in=self.placement.gaps_in,
             room=MergeRoom(setup.command_bytes_max) if setup.shared else None,
+            joins=setup.merges_joined,
         )
         self.compaction_log = LocalCompactionLog(
             self.store_work,
@@ -420,6 +422,7 @@ class StorageParts:
             setup.writes_merged,
             self.agreed_clock,
             new_id=setup.new_id,
+            joins=setup.merges_joined,
         )
         self.pruning = Pruning(
             journal,

@@ -127,6 +127,14 @@ class StorageSetup:
         """Whether files may be moved to the remote tier: the cluster's feature level allows it, and the node writes."""
         return not self.read_only and self.feature_level() >= FeatureLevel.TIERED
 
+    def joins_segments(self) -> bool:
+        """Whether the cluster's feature level allows queue segments of one object."""
+        return self.feature_level() >= FeatureLevel.JOINED
+
+    def merges_joined(self) -> bool:
+        """Whether merges and compactions write such segments: a node's own disk has them as Kafka has."""
+        return self.shared and self.joins_segments()
+
     def has_transactions(self) -> bool:
         """Whether the cluster's feature level allows transactions, and the node writes."""
         return not self.read_only and self.feature_level() >= FeatureLevel.TRANSACTIONAL

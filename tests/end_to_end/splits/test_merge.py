@@ -31,7 +31,7 @@ from tests.harness.serving import Serving, eventually
 from tests.storage.queue_store.merges import offset_entries, time_entries
 
 from mainstem.pipeline.spark.java import find_java
-from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, path_of, paths_of
+from mainstem.storage.store_files.store_file import JOINED_SUFFIX, SEGMENT_SUFFIX, path_of, paths_of
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
 
@@ -260,9 +260,12 @@ def test_the_topic_that_asks_for_it_lies_in_the_remote_tier_and_no_other(story: 
     local = [story.node.store_dir / path for path in paths_of(segment)]
     objects = sorted(path for path in story.remote.glob("*/groups/*/files/**/*") if path.is_file())  # not the chain
     assert {path.relative_to(story.remote).parts[3:6] for path in objects} == {("files", "queues", "bulk")}
-    assert [path.suffix for path in objects] == [".extents", ".index", ".log", ".timeindex"]
-    (copy,) = [path for path in objects if path.suffix == SEGMENT_SUFFIX]
-    assert copy.read_bytes() == local[0].read_bytes()
+    (copy,) = objects
+    assert copy.suffix == JOINED_SUFFIX
+    log, extents = (path.read_bytes() for path in local[:2])
+    joined = copy.read_bytes()
+    assert joined[64 : 64 + len(log)] == log
+    assert len(joined) == len(log) + len(extents)
     assert copy.parent.name != local[0].parent.name, "it has a name of its own"
     remote = story.node.write_dir / "remote-manifest.sqlite"
     with closing(sqlite3.connect(f"file:{remote}?mode=ro", uri=True)) as manifest:

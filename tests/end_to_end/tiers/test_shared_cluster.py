@@ -59,7 +59,7 @@ WRITTEN = {"announced": 0, "begun": 1}
 """How many runs are whole in the bucket then, as long as some are to come: their task goes on."""
 SHORT_STEPS = ("begun",)
 COUNTING = {"recorded", "merge recorded"}
-FILE_SUFFIXES = (".run", ".pack", ".extents")
+FILE_SUFFIXES = (".run", ".pack", ".seg", ".extents")
 
 
 def settings_with(s3: S3Server) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from mainstem.pipeline.errors import EXIT_DONE
 from mainstem.pipeline.spark.java import find_java
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.store_files.object_names import file_objects
-from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX
+from mainstem.storage.store_files.store_file import JOINED_SUFFIX
 
 pytestmark = pytest.mark.skipif(bool(find_java().missing), reason="there is no Java for Spark")
 
@@ -129,7 +129,7 @@ def test_what_spark_splits_merges_and_compacts_is_in_the_store_alone(tmp_path: P
         one_spark.run(node, "--once", "--compact-only")  # which merges as well
         rows = remote_rows(node)
         assert not [name for _group, name in rows.counted if name.endswith(".run")]
-        assert [name.partition("/")[0] for _group, name in rows.counted if name.endswith(SEGMENT_SUFFIX)] == ["bulk"]
+        assert [name.partition("/")[0] for _group, name in rows.counted if name.endswith(JOINED_SUFFIX)] == ["bulk"]
         assert {one for file in rows.counted for one in file_objects(*file)} <= store.objects()
         eventually(lambda: store.counted(range(GROUPS)) == rows.counted, what="the chain in the store")
         assert split <= rows.leaving | rows.counted
@@ -142,7 +142,7 @@ def test_what_spark_splits_merges_and_compacts_is_in_the_store_alone(tmp_path: P
             assert node.stop() == 0
             node.start()
         assert not node.store_dir.exists()
-        assert not [path for kind in ("run", "pack", "extents") for path in node.write_dir.rglob(f"*.{kind}")]
+        assert not [path for kind in ("run", "pack", "extents", "seg") for path in node.write_dir.rglob(f"*.{kind}")]
 
 
 @pytest.mark.long
@@ -176,4 +176,4 @@ def test_executors_of_a_cluster_read_and_write_the_store_themselves(tmp_path: Pa
         assert sum(cluster.executors()) >= 2, "of both jobs"
         assert read_all(node.kafka, shared.ends) == expected
         assert remote_bytes_read(node) > len(expected[BULK]) * BULK_BYTES
-        assert not [path for kind in ("run", "pack", "extents") for path in tmp_path.rglob(f"*.{kind}")]
+        assert not [path for kind in ("run", "pack", "extents", "seg") for path in tmp_path.rglob(f"*.{kind}")]

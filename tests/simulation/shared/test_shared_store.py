@@ -62,7 +62,7 @@ def test_runs_do_all_that_can_be_done_to_the_store(tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
     wanted = (
         "split committed", "split replayed", f"split {PASSED_OVER}", "split refused", "merged", "merge refused",
-        "killed", "spans", "gone", "deleted", "read", "snapshots",
+        "killed", "spans", "gone", "deleted", "read", "snapshots", ".log", ".seg",
     )  # fmt: skip
     for seed in range(FIRST + 3000, FIRST + 3040):
         (directory := tmp_path / str(seed)).mkdir()

@@ -198,6 +198,8 @@ class RemoteObjects:
             tier.take(change)
             for kind in ("spans", "gone", "intended", "deleted"):
                 self._count(kind, len(getattr(change, kind)))
+            for file in (file for span in change.spans for file in span.files):
+                self._count(f".{file.name.rpartition('.')[2]}", 1)
         else:
             self._count("without effect", 1)
         self._led_to[group, index, place] = tier.position, frozenset(tier.intended), frozenset(tier.leaving)

@@ -17,7 +17,7 @@ from tests.simulation.oracle import require
 from tests.simulation.tiered.remote_objects import RemoteObjects
 
 from mainstem.errors import MainstemError
-from mainstem.model import QueueRead
+from mainstem.model import FeatureLevel, QueueRead
 from mainstem.raft import RaftError
 from mainstem.storage.agreed_clock import BOUND_MS
 from mainstem.storage.errors import StorageError
@@ -156,6 +156,10 @@ class StoreRun(Run):
         cluster.settings.storage = msgspec.structs.replace(
             cluster.settings.storage, retention_check_seconds=rng.choice([0.5, 2.0])
         )
+        self._old_seconds = random.Random(f"{seed} level").choice([0.0, 0.5, 1.0, 3.0])
+        """How long the cluster is at an older feature level."""
+        if self._old_seconds:
+            cluster.level = FeatureLevel.REDUCED
         self.bucket = SimulatedBucket(self.loop, random.Random(f"{seed} store"))
         cluster.bucket = self.bucket
         self.objects = RemoteObjects(self.bucket, cluster.guard, self._is_live)
@@ -176,6 +180,7 @@ class StoreRun(Run):
         yield from super()._load()
         yield self._delete_records()
         yield self._look_after()
+        yield self._raise_level()
 
     async def _delete_records(self) -> None:
         """Somebody moves log starts, now and then, so that files of the tier die."""
@@ -189,6 +194,12 @@ class StoreRun(Run):
         while not self.clients.ending:
             await asyncio.sleep(self._tiering.choice([0.2, 0.5]))
             await self.look(self._tiering.randrange(self.cluster.settings.groups))
+
+    async def _raise_level(self) -> None:
+        """Some clusters begin before queue segments were one object each: they have both."""
+        if self._old_seconds:
+            await asyncio.sleep(self._old_seconds)
+            self.cluster.level = FeatureLevel.newest()
 
     async def _delete_some(self, queue_id: int, whole: bool) -> None:
         queue, group = self.cluster.history.queue(queue_id), self.cluster.group_of(queue_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ from mainstem.storage.merging.merge_inputs import index_pieces
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_measure import TopicFacts
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX
-from mainstem.storage.store_files.store_file import NEVER_COMPACTED, NO_HORIZON, StoreFile
+from mainstem.storage.store_files.store_file import JOINED_SUFFIX, NEVER_COMPACTED, NO_HORIZON, StoreFile
 
 COMPACTED, OTHER = 0, 1
 """Topics. The queues of a topic are told apart by their partition, from the first bit on."""
@@ -77,6 +77,8 @@ class World:
         self.root = root
         self.lag_ms = lag_ms
         self.segment_bytes_max = OFFSETS_MAX
+        self.joins: Callable[[], bool] = lambda: False
+        """Whether the next work writes queue segments as one file each."""
         self.now = NOW
         self.runs = 0
         self.pending: list[Batch] = []
@@ -128,7 +130,7 @@ class World:
         if not inputs:
             return
         horizon = min((file.horizon_ms for file in files if file.horizon_ms != NO_HORIZON), default=NO_HORIZON)
-        made = self.store.merge(inputs, SMALL, level=1)
+        made = self.store.merge(inputs, SMALL, level=1, joined=self.joins())
         self.spans.append([msgspec.structs.replace(file, clean_ms=clean, horizon_ms=horizon) for file in made])
 
     def compact(self, *, drain: bool) -> PassPlan | None:
@@ -149,8 +151,11 @@ class World:
                 found.queues,
                 staying[number],
                 lambda path: PlainTarget(self.root / path),
+                joined=self.joins(),
                 segment_bytes_max=self.segment_bytes_max,
             )
+            if file.name.endswith(JOINED_SUFFIX):
+                assert all(output.name.endswith(JOINED_SUFFIX) for output in outputs)
             made[file.name] = [self._described(file, output, is_whole=one.is_whole) for output in outputs]
             before.add(self.index(file))
             for output in outputs:
@@ -262,13 +267,15 @@ def check_log(world: World) -> None:
             assert len(stored) == sum(offset < first_unmerged for offset in log)
 
 
-@given(seed=st.integers(0, 2**32), lag_ms=st.sampled_from([0, LAG_MS]))
-@example(22370, 5_000)  # another queue's pass writes a file again that has tombstones
+@given(seed=st.integers(0, 2**32), lag_ms=st.sampled_from([0, LAG_MS]), joined=st.sampled_from([0.0, 0.5, 1.0]))
+@example(22370, 5_000, 0.0)  # another queue's pass writes a file again that has tombstones
 @settings(max_examples=examples(40), deadline=None)
-def test_passes_take_what_they_may_and_nothing_else(seed: int, lag_ms: int) -> None:
-    choice = random.Random(seed)
+def test_passes_take_what_they_may_and_nothing_else(seed: int, lag_ms: int, joined: float) -> None:
+    """`joined`: the share of the work that writes segments as one file each."""
+    choice, forms = random.Random(seed), random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory), lag_ms)
+        world.joins = lambda: forms.random() < joined
         for _ in range(choice.randint(1, 12)):
             for _ in range(choice.randint(0, 12)):
                 world.produce(choice)

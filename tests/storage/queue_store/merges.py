@@ -28,7 +28,7 @@ from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness, LiveOffsets
 from mainstem.storage.merging.merge_measure import Measured, TopicFacts, measure
 from mainstem.storage.store_files.run_writer import RunWriter
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, index_path_of, kind_of, path_of, paths_of
+from mainstem.storage.store_files.store_file import StoreFile, has_index_beside, index_path_of, path_of, paths_of
 
 TOPIC = "orders"
 INTERVAL = 4096
@@ -85,13 +85,16 @@ class MergeStore:
     def measure(self, inputs: Sequence[InputFile], lines: MergeLines) -> Measured:
         return measure(inputs, Liveness(self.ask), self.facts, lines)
 
-    def merge(self, inputs: Sequence[InputFile], lines: MergeLines, level: int = 2) -> list[StoreFile]:
+    def merge(
+        self, inputs: Sequence[InputFile], lines: MergeLines, level: int = 2, *, joined: bool = False
+    ) -> list[StoreFile]:
         """Task by task; all files, in the order of their keys."""
         done: list[StoreFile] = []
         for task in self.measure(inputs, lines).tasks:
             done += merge_files(
-                task, inputs, Liveness(self.ask), lambda path: PlainTarget(self.root / path), group=GROUP, level=level
-            )
+                task, inputs, Liveness(self.ask), lambda path: PlainTarget(self.root / path), group=GROUP, level=level,
+                joined=joined,
+            )  # fmt: skip
         return done
 
     def live(self, batches: Iterable[Batch]) -> dict[int, list[bytes]]:
@@ -114,10 +117,7 @@ class MergeStore:
     def _read(self, file: StoreFile) -> dict[int, list[bytes]]:
         path = self.root / path_of(file.name)
         assert path.stat().st_size == file.bytes
-        if kind_of(file.name) is FileKind.SEGMENT:
-            found = {file.first_queue: read_segment(self.root, file)}
-        else:
-            found = read_run(path)
+        found = {file.first_queue: read_segment(self.root, file)} if has_index_beside(file.name) else read_run(path)
         batches = [batch for queue in found.values() for batch in queue]
         assert (min(found), max(found), len(found)) == (file.first_queue, file.last_queue, file.queue_count)
         assert first_offset(found[file.first_queue][0]) == file.first_offset

@@ -109,11 +109,18 @@ TAILS = TAIL_BYTES, 3_000, TAIL_READ_BYTES
 
 
 @pytest.mark.parametrize(
-    ("objects", "tail_read_bytes"),
-    [*(("directory", tail) for tail in TAILS), ("s3", TAIL_READ_BYTES)],
+    ("objects", "tail_read_bytes", "joined"),
+    [
+        *(("directory", tail, False) for tail in TAILS),
+        *(("directory", tail, True) for tail in TAILS),
+        ("s3", TAIL_READ_BYTES, False),
+        ("s3", TAIL_READ_BYTES, True),
+    ],
     indirect=["objects"],
 )
-def test_a_merge_of_objects_is_the_merge_of_files(objects: Objects, tmp_path: Path, tail_read_bytes: int) -> None:
+def test_a_merge_of_objects_is_the_merge_of_files(
+    objects: Objects, tmp_path: Path, tail_read_bytes: int, joined: bool
+) -> None:
     local = MergeStore(tmp_path / "store", starts={1: 3, 2: 7}, ends={4: 12})
     local.facts[0] = TopicFacts("orders", "default", 30_000)
     runs = batches_of(random.Random(7), slices=12, queues=9, large=True)
@@ -132,6 +139,7 @@ def test_a_merge_of_objects_is_the_merge_of_files(objects: Objects, tmp_path: Pa
             lambda path: PlainTarget(local.root / path),
             group=GROUP,
             level=2,
+            joined=joined,
             new_name=counted(f"{number}-"),
         )
         before = len(objects.announced)
@@ -142,6 +150,7 @@ def test_a_merge_of_objects_is_the_merge_of_files(objects: Objects, tmp_path: Pa
             objects.files.open,
             group=GROUP,
             level=2,
+            joined=joined,
             reader=reader,
             announce=objects.files.announce,
             new_name=counted(f"{number}-"),
@@ -154,7 +163,10 @@ def test_a_merge_of_objects_is_the_merge_of_files(objects: Objects, tmp_path: Pa
     reader.close()
 
 
-def test_a_segment_whose_first_extent_is_cut_is_announced_when_its_first_offset_is_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("joined", "suffix"), [(False, "log"), (True, "seg")])
+def test_a_segment_whose_first_extent_is_cut_is_announced_when_its_first_offset_is_known(
+    tmp_path: Path, joined: bool, suffix: str
+) -> None:
     local = MergeStore(tmp_path / "store", starts={1: 5})
     local.facts[0] = TopicFacts("orders", "default", 2_000)
     (tmp_path / "objects").mkdir()
@@ -171,18 +183,21 @@ def test_a_segment_whose_first_extent_is_cut_is_announced_when_its_first_offset_
             objects.files.open,
             group=GROUP,
             level=2,
+            joined=joined,
             reader=reader,
             announce=objects.files.announce,
             new_name=lambda: "unique",
         )
         assert [file.first_offset for file in found] == [5, 0]
         assert objects.announced == [
-            [f"orders/2/unique/{0:020d}.log"],
-            [f"orders/1/unique/{5:020d}.log"],
+            [f"orders/2/unique/{0:020d}.{suffix}"],
+            [f"orders/1/unique/{5:020d}.{suffix}"],
         ]
 
 
-def test_a_compaction_of_objects_is_the_compaction_of_files(objects: Objects, tmp_path: Path) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_compaction_of_objects_is_the_compaction_of_files(objects: Objects, tmp_path: Path, joined: bool) -> None:
+    """`joined`: segments of several objects become segments of one."""
     choice = random.Random(3)
     world = World(tmp_path / "store", lag_ms=0)
     for _ in range(60):
@@ -203,25 +218,29 @@ def test_a_compaction_of_objects_is_the_compaction_of_files(objects: Objects, tm
         columns += like
     assert sum(len(column.place) for column in columns) > 20
     before = sum(file.record_count for file in files)
-    after = 0
+    after, suffixes = 0, set[str]()
     for number, (file, staying) in enumerate(zip(files, latest_records(columns, len(files)), strict=True)):
         expected = compact_file(
-            file, local[number], queues, staying, lambda path: PlainTarget(world.root / path), new_name=lambda: "made"
-        )
+            file, local[number], queues, staying, lambda path: PlainTarget(world.root / path), joined=joined,
+            new_name=lambda: "made",
+        )  # fmt: skip
         found = compact_file(
             file,
             shared[number],
             queues,
             staying,
             objects.files.open,
+            joined=joined,
             reader=objects.inputs([shared[number]]),
             announce=objects.files.announce,
             new_name=lambda: "made",
         )
         assert found == expected
         objects.check(world.root, found)
+        suffixes |= {one.name.rpartition(".")[2] for one in found}
         after += sum(one.record_count for one in found)
     assert 0 < after < before
+    assert suffixes == {"pack", "seg" if joined else "log"}
 
 
 class Broken:

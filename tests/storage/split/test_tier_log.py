@@ -7,6 +7,7 @@ import itertools
 import random
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from mainstem.storage.split.copying import LOOK_SECONDS, CopyRule, rule_of
 from mainstem.storage.split.tier_choice import MOVING_ROW, MovingSums, chosen, waiting
 from mainstem.storage.split.tier_log import REST_SECONDS, REST_SECONDS_MAX
 from mainstem.storage.store_files.object_names import file_objects
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import JOINED_SUFFIX, StoreFile
 
 Story = Callable[[TieredStore], Awaitable[None]]
 
@@ -245,6 +246,67 @@ def test_names_are_in_the_log_before_they_are_given_out(tmp_path: Path) -> None:
         assert names == set(store.logged.tier.intended(work.group))
         assert all(list(one.objects) == file_objects(work.group, one.name) for one in work.files)
         assert msgspec.json.decode(work.store_config, type=ObjectStoreConfig).retry_seconds == 7.0
+
+    told(tmp_path, story)
+
+
+def objects_of(store: TieredStore) -> Counter[str]:
+    """How many objects of files there are, by their suffixes."""
+    return Counter(name.rpartition(".")[2] for name in store.bucket.objects)
+
+
+def test_a_queue_segment_is_one_object_where_level_and_splitter_allow_it(tmp_path: Path) -> None:
+    async def story(store: TieredStore) -> None:
+        await merged(store)
+        store.joined = False
+        assert await store.step() in ("kept", "recorded")
+        old = objects_of(store)
+        assert old["log"] == old["extents"] == old["index"] == old["timeindex"] > 0
+        store.joined = True
+        work = await store.ask(drain=True, joins=False)
+        assert work.tier_id
+        assert not any(one.name.endswith(JOINED_SUFFIX) for one in work.files), "the splitter is of an earlier version"
+        assert await store.hand_in(work.tier_id, *(await store.uploaded(work))) in ("kept", "recorded")
+        before = objects_of(store)
+        await store.upload_all()
+        after = objects_of(store)
+        assert after.total() - before.total() == (after["seg"] + after["pack"]) - before["pack"]
+        assert after["seg"] > 0
+        await store.check_remote()
+        segments = [one for group in range(GROUPS) for one in store.remote_files(group) if one.name[-4:] == ".seg"]
+        assert len(segments) == after["seg"]
+        assert all(one.bytes > one.batch_bytes for one in segments)
+
+    told(tmp_path, story)
+
+
+def test_a_segment_of_one_object_counts_with_all_of_its_bytes(tmp_path: Path) -> None:
+    """A segment without its index is not whole, nor is one with a part of it."""
+
+    async def story(store: TieredStore) -> None:
+        await merged(store)
+        while True:
+            work = await work_of(store)
+            names, failure = await store.uploaded(work)
+            joined = [one for one in work.files if one.name.endswith(JOINED_SUFFIX)]
+            if joined:
+                break
+            assert await store.hand_in(work.tier_id, names, failure) in ("kept", "recorded")
+        victim = joined[0].objects[0]
+        content = store.bucket.objects[victim].content
+        for left in (joined[0].file.batch_bytes, len(content) - 64):
+            store.bucket.put(victim, content[:left])
+            outcome = await store.hand_in(work.tier_id, names, failure)
+            assert f"has {left} bytes in the object store, not {len(content)}" in outcome
+            store.clock.advance(REST_SECONDS_MAX)
+            store.take_lease()
+            work = await work_of(store)
+            names, failure = await store.uploaded(work)
+            joined = [one for one in work.files if one.name.endswith(JOINED_SUFFIX)]
+            victim = joined[0].objects[0]
+        assert await store.hand_in(work.tier_id, names, failure) in ("kept", "recorded")
+        await store.upload_all()
+        await store.check_remote()
 
     told(tmp_path, story)
 
@@ -582,7 +644,7 @@ def test_retention_keeps_what_is_given_out(tmp_path: Path) -> None:
 @settings(max_examples=examples(25))
 @given(st.integers(0, 2**32))
 def test_f_whatever_happens_the_tier_has_a_prefix_of_the_log_whole_and_nothing_lies_there_unknown(seed: int) -> None:
-    choice = random.Random(seed)
+    choice, forms = random.Random(seed), random.Random(seed)
 
     async def story(store: TieredStore) -> None:
         for _ in range(choice.randint(3, 14)):
@@ -600,7 +662,8 @@ def test_f_whatever_happens_the_tier_has_a_prefix_of_the_log_whole_and_nothing_l
                 store.take_lease()
             store.bucket.weather.down = choice.random() < 0.15
             store.bucket.weather.failures = choice.choice([0.0, 0.0, 0.05])
-            work = await store.ask(drain=choice.random() < 0.5)
+            store.joined = forms.random() < 0.6
+            work = await store.ask(drain=choice.random() < 0.5, joins=forms.random() < 0.8)
             if not work.tier_id or choice.random() < 0.15:
                 continue
             names, failure = await store.uploaded(work, lambda: choice.random() < 0.1)

@@ -120,6 +120,8 @@ class TieredStore(RealStore):
         self.objects = SimulatedObjectStore(self.bucket)
         self.lease = SplitLease(self.clock, 1, lambda: random.Random(self.choice.random()).randbytes(8).hex())
         self.allowed = True
+        self.joined = True
+        """The feature level lets queue segments be one object."""
         self.quorum: list[int | None] | None = None
         """The clocks of the metadata quorum; None: there is this node's alone."""
         self.topics: list[Topic] = []
@@ -158,6 +160,7 @@ class TieredStore(RealStore):
         self.tier_log = LocalTierLog(
             self.store, self.logged, place, GROUPS, lambda group: self.logged.epochs[group], lambda: self.allowed,
             lambda: self.topics, self.clock, unit_bytes=self.unit_bytes, piece_bytes=self.piece_bytes,
+            joins=lambda: self.joined,
         )  # fmt: skip
         self.service = TierService(self.tier_log, self.lease, asyncio.Lock())
         self.take_lease()
@@ -182,8 +185,9 @@ class TieredStore(RealStore):
 
     # --- a splitter -----------------------------------------------------------------------------------------
 
-    async def ask(self, *, drain: bool = False) -> TierWork:
-        request = AskTier(lease=self.held, drain=drain)
+    async def ask(self, *, drain: bool = False, joins: bool = True) -> TierWork:
+        """`joins`: as `AskTier` has it."""
+        request = AskTier(lease=self.held, drain=drain, joins=joins)
         reply = await handler_of(self.service, TIER_WORK)(RpcCall(request, b"", "splitter"))
         return msgspec.msgpack.decode(msgspec.msgpack.encode(reply.message), type=TierWork)
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import numpy
 import pytest
 from tests.fakes.clock import LoopClock
@@ -30,7 +31,16 @@ from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreOutage, ObjectStoreUnavailable
 from mainstem.storage.object_stores.urls import open_object_store
 from mainstem.storage.store_files.object_names import file_objects
-from mainstem.storage.store_files.store_file import FileKind, StoreFile, kind_of, paths_of
+from mainstem.storage.store_files.store_file import (
+    FileKind,
+    StoreFile,
+    has_index_beside,
+    index_path_of,
+    kind_of,
+    path_of,
+    paths_of,
+    segment_name,
+)
 from mainstem.storage.tiering.uploading import ONE_REQUEST_BYTES, WINDOW_BYTES, remote_name, upload
 from mainstem.storage.verifying.file_check import check_file
 
@@ -69,12 +79,10 @@ class Uploads:
 
     async def upload(self, file: StoreFile, name: str) -> StoreFile:
         await upload(self.store, self.local.input(file.name), name, file_objects(GROUP, name))
-        described = file.message()
-        return StoreFile.of(
-            type(described)(
-                **{**{field: getattr(described, field) for field in described.__struct_fields__}, "name": name}
-            )
-        )
+        size = file.bytes
+        if has_index_beside(file.name) and not has_index_beside(name):
+            size += (self.local.root / index_path_of(file.name)).stat().st_size
+        return msgspec.structs.replace(file, name=name, bytes=size)
 
     def fetch(self, name: str) -> None:
         """Put the objects of a file where a queue store would have it."""
@@ -102,6 +110,41 @@ def _fair(uploads: Uploads) -> None:
     uploads.bucket.objects.clear()
     uploads.bucket.weather.down = False
     uploads.bucket.weather.failures = 0.0
+
+
+def test_a_segment_of_one_object_is_the_one_that_a_merge_writes_as_one_file(uploads: Uploads, tmp_path: Path) -> None:
+    """As in a shared store: whoever reads the one reads the other."""
+    shared = MergeStore(tmp_path / "store")
+    shared.facts = uploads.local.facts
+    merged = shared.merge([shared.run(0, uploads.batches, ABORTED)], LINES, joined=True)
+    (segment,) = (file for file in merged if kind_of(file.name) is FileKind.SEGMENT)
+    moved = asyncio.run(uploads.upload(uploads.file(FileKind.SEGMENT), segment.name))
+    assert moved == segment
+    ((name, stored),) = uploads.bucket.objects.items()
+    assert [name] == file_objects(GROUP, segment.name)
+    assert stored.content == (shared.root / path_of(segment.name)).read_bytes()
+    assert read_aborted(shared.input(segment.name)).tolist() == ABORTED[ABORTED["queue_id"] == 50].tolist()
+
+
+def test_a_segment_of_one_object_is_uploaded_as_whole_as_it_is_on_the_disk(uploads: Uploads) -> None:
+    file = uploads.file(FileKind.SEGMENT)
+    name = remote_name(file.name, "joined", joined=True)
+    assert kind_of(name) is FileKind.SEGMENT
+    moved = asyncio.run(uploads.upload(file, name))
+    (stored,) = uploads.bucket.objects.values()
+    log, extents, *_kafkas = ((uploads.local.root / path).read_bytes() for path in paths_of(file.name))
+    assert len(stored.content) == moved.bytes == len(log) + len(extents)
+    assert stored.content[64 : 64 + len(log)] == log
+    uploads.fetch(name)
+
+    async def check() -> Sequence[object]:
+        files = DiskFiles(uploads.remote_root)
+        try:
+            return await check_file(files, name, moved)
+        finally:
+            await files.close()
+
+    assert asyncio.run(check()) == []
 
 
 @pytest.mark.parametrize("kind", [FileKind.PACKED, FileKind.SEGMENT])
@@ -150,9 +193,16 @@ def test_a_file_under_the_name_of_another_is_found_out(uploads: Uploads) -> None
     assert "another" in str(finding)
 
 
-@pytest.mark.parametrize("kind", [FileKind.PACKED, FileKind.SEGMENT])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FileKind.PACKED, "damaged.pack"),
+        (FileKind.SEGMENT, segment_name("t", 0, "u", 0)),
+        (FileKind.SEGMENT, segment_name("t", 0, "u", 0, joined=True)),
+    ],
+)
 @pytest.mark.parametrize("place", ["first extent", "last extent", "index", "end"])
-def test_damage_is_named_and_not_uploaded(uploads: Uploads, kind: FileKind, place: str) -> None:
+def test_damage_is_named_and_not_uploaded(uploads: Uploads, kind: FileKind, name: str, place: str) -> None:
     file = uploads.file(kind)
     source = uploads.local.input(file.name)
     path = Path(source.index_path if place in ("index", "end") else source.path)
@@ -168,14 +218,13 @@ def test_damage_is_named_and_not_uploaded(uploads: Uploads, kind: FileKind, plac
     path.write_bytes(broken)
     try:
         with pytest.raises(InputDamaged) as met:
-            asyncio.run(
-                uploads.upload(file, "damaged.pack" if kind is FileKind.PACKED else "t/0/u/00000000000000000000.log")
-            )
+            asyncio.run(uploads.upload(file, name))
         assert met.value.name == file.name
         assert str(path) in str(met.value)
     finally:
         path.write_bytes(whole)
-    assert not any(one.endswith((".pack", ".extents")) for one in uploads.bucket.objects), "what says where batches lie"
+    ends = (".pack", ".extents", ".seg")
+    assert not any(one.endswith(ends) for one in uploads.bucket.objects), "what says where batches lie"
 
 
 def test_a_store_that_is_out_is_told_from_damage_and_what_it_loses_from_success(uploads: Uploads) -> None:
@@ -209,9 +258,9 @@ class Forgetful(SimulatedObjectStore):
 
 
 def test_an_object_that_is_begun_anew_has_all_of_it_once(uploads: Uploads) -> None:
-    for kind in (FileKind.PACKED, FileKind.SEGMENT):
+    for kind, joined in ((FileKind.PACKED, False), (FileKind.SEGMENT, False), (FileKind.SEGMENT, True)):
         file = uploads.file(kind)
-        name = remote_name(file.name, "again")
+        name = remote_name(file.name, "again", joined=joined)
         asyncio.run(uploads.upload(file, name))
         once = {one: stored.content for one, stored in uploads.bucket.objects.items()}
         uploads.bucket.objects.clear()
@@ -226,10 +275,11 @@ def test_an_object_that_is_begun_anew_has_all_of_it_once(uploads: Uploads) -> No
         uploads.bucket.objects.clear()
 
 
-def test_the_allowance_is_asked_for_every_byte(uploads: Uploads) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_allowance_is_asked_for_every_byte(uploads: Uploads, joined: bool) -> None:
     file = uploads.file(FileKind.SEGMENT)
     asked: list[int] = []
-    name = remote_name(file.name, "paced")
+    name = remote_name(file.name, "paced", joined=joined)
     asyncio.run(upload(uploads.store, uploads.local.input(file.name), name, file_objects(GROUP, name), asked.append))
     assert sum(asked) == file.batch_bytes
     assert max(asked) <= WINDOW_BYTES
@@ -264,10 +314,11 @@ def test_a_task_never_goes_through_more_at_once_than_its_node_allows_at_once(upl
     assert ("asked", "asked") not in pairwise(happened)
 
 
-def test_s3_gets_a_segment_in_parts_and_the_rest_in_one_request_each(uploads: Uploads) -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_s3_gets_a_segment_in_parts_and_the_rest_in_one_request_each(uploads: Uploads, joined: bool) -> None:
     pytest.importorskip("obstore")
     file = uploads.file(FileKind.SEGMENT)
-    name = remote_name(file.name, "s3")
+    name = remote_name(file.name, "s3", joined=joined)
     objects = file_objects(GROUP, name)
     source = uploads.local.input(file.name)
     asyncio.run(uploads.upload(file, name))
@@ -284,6 +335,7 @@ def test_s3_gets_a_segment_in_parts_and_the_rest_in_one_request_each(uploads: Up
 
         for one in objects:
             assert asyncio.run(content(one)) == uploads.bucket.objects[one].content
-    assert requests["PutObject"] == 3, "what lies beside it"
-    assert requests["UploadPart"] == -(-file.bytes // config.part_bytes) > 1
+    assert requests.get("PutObject", 0) == (0 if joined else 3), "what lies beside it"
+    sizes = [len(uploads.bucket.objects[one].content) for one in objects]
+    assert requests["UploadPart"] == -(-sizes[0] // config.part_bytes) > 1
     assert requests["CompleteMultipartUpload"] == 1

@@ -260,7 +260,7 @@ class NodeLink:
 
     def tier_work(self, lease: HeldLease, *, drain: bool = False) -> TierWork:
         """The work to upload next; work that was given before under this lease is taken back. Raises `LeaseLost`."""
-        return self._call(TIER_WORK, AskTier(lease=lease, drain=drain), TIER_WORK_SECONDS)
+        return self._call(TIER_WORK, AskTier(lease=lease, drain=drain, joins=True), TIER_WORK_SECONDS)
 
     def record_tier(self, lease: HeldLease, tier_id: str, names: Sequence[str], failure: str) -> str:
         """'recorded', 'kept', or 'refused: …'. Raises `LeaseLost`."""

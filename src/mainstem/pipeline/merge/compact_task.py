@@ -54,6 +54,8 @@ class FileWork(msgspec.Struct, frozen=True, kw_only=True):
     """Topics of which no batch is left out."""
     aborted: bytes = b""
     """`ABORTED_ROW`s, of the same queues."""
+    joined: bool = False
+    """Queue segments are one file each."""
 
 
 class DecideWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +135,7 @@ def write_files(works: Mapping[int, bytes], batches: Iterable[pyarrow.RecordBatc
                 staying,
                 files.open_file,
                 covered=work.covered,
+                joined=work.joined,
                 reader=files.reader,
                 announce=files.announce,
                 allow=allow,

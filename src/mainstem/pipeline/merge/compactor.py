@@ -140,6 +140,7 @@ class Compactor:
                 key=key,
                 now_ms=work.began_ms,
                 covered=work.covered,
+                joined=work.joined,
                 aborted=aborted[ended].tobytes(),
             )
             works.append(msgspec.msgpack.encode(file))

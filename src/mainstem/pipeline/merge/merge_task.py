@@ -58,6 +58,8 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
     packed_bytes: int
     task_bytes: int
     output_files_max: int = 0
+    joined: bool = False
+    """Queue segments are one file each."""
 
 
 class MeasureWork(msgspec.Struct, frozen=True):
@@ -128,6 +130,7 @@ def run_files(work: bytes) -> bytes:
                 files.open_file,
                 group=job.group,
                 level=job.level,
+                joined=job.joined,
                 reader=files.reader,
                 announce=files.announce,
                 allow=NodeAllowance(node, upkeep=True),

@@ -213,6 +213,7 @@ class Merger:
             packed_bytes=work.packed_bytes,
             task_bytes=work.task_bytes,
             output_files_max=work.output_files_max,
+            joined=work.joined,
         )
 
     def _on_executors(self, function: Callable[[bytes], bytes], work: list[bytes]) -> list[bytes]:

@@ -38,6 +38,8 @@ class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
     """Of the attachment."""
     covered: tuple[int, ...] = ()
     """Numbers of topics of whose queues no batch may be left out: one without records stays in its place."""
+    joined: bool = False
+    """Queue segments are to be one file each, as `MergeWork` has it."""
 
 
 class CompactedFile(msgspec.Struct, frozen=True):

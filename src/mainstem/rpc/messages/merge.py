@@ -62,6 +62,9 @@ class MergeWork(msgspec.Struct, frozen=True, kw_only=True):
     task_bytes: int = 0
     output_files_max: int = 0
     """No more files are taken in the place of the inputs; 0: as many as there are."""
+    joined: bool = False
+    """Queue segments are to be one file each. Splitters of earlier versions do not know of that, and write each as four
+    files, which count as well."""
     host: str = ""
     """`host_identity()` of the node: where it is the same, the queue store's directory is that of the node."""
 

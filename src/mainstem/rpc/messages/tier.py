@@ -23,7 +23,7 @@ class MovingFile(msgspec.Struct, frozen=True):
 
     file: FileDescription
     name: str
-    """The file's in the remote tier."""
+    """The file's in the remote tier. It may be that of a queue segment of one object, where the file is of several."""
     objects: tuple[str, ...]
     """The names of the file and of what lies beside it, in the object store."""
 
@@ -34,6 +34,8 @@ class AskTier(msgspec.Struct, frozen=True, kw_only=True):
     lease: HeldLease
     drain: bool = False
     """Also soon after a failure."""
+    joins: bool = False
+    """The caller can upload a queue segment as one object."""
 
 
 class TierWork(msgspec.Struct, frozen=True, kw_only=True):

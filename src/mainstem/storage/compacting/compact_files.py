@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import PurePosixPath
+from functools import partial
 from typing import NamedTuple
 
 import numpy
@@ -49,17 +49,19 @@ from mainstem.storage.merging.merge_liveness import NO_END
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
 from mainstem.storage.store_files.extents_writer import BATCH_ROW, CUT_BEFORE
+from mainstem.storage.store_files.joined_segment import open_segment
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import OFFSETS_MAX as SEGMENT_POSITIONS_MAX
-from mainstem.storage.store_files.segment_writer import SegmentWriter
 from mainstem.storage.store_files.store_file import (
     NO_HORIZON,
     PACK_SUFFIX,
-    SEGMENT_SUFFIX,
     FileKind,
     StoreFile,
+    has_index_beside,
     kind_of,
     path_of,
+    segment_key,
+    segment_name,
 )
 from mainstem.storage.store_files.transaction_scan import attributes_of, producers_of
 
@@ -113,6 +115,7 @@ def compact_file(
     open_file: OpenFile,
     *,
     covered: Collection[int] = (),
+    joined: bool = False,
     reader: InputReader | None = None,
     announce: Announce = unannounced,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -122,9 +125,10 @@ def compact_file(
     """Write what stays of a file, of which `staying` has records with keys and empty markers. Durable when this
     returns, and nothing where nothing stays. Delete horizons make batches longer: where a queue segment would have more
     than `segment_bytes_max`, another one goes on. `covered`: numbers of topics of whose queues no batch is left out
-    (`covering.py`). Without a `reader` the input is a file of a disk. `announce` is called for each output before it is
-    opened. Raises `InputDamaged`, FormatError and OSError, and what `reader`, `announce` and `open_file` raise; an
-    output is then removed or, when finished, left to be cleared as an orphan."""
+    (`covering.py`). `joined`: a queue segment becomes one file; one that is joined stays so. Without a `reader` the
+    input is a file of a disk. `announce` is called for each output before it is opened. Raises `InputDamaged`,
+    FormatError and OSError, and what `reader`, `announce` and `open_file` raise; an output is then removed or, when
+    finished, left to be cleared as an orphan."""
     is_any = staying.place >= 0
     is_marker = is_any & ((staying.place & MARKER_BIT) != 0)
     with ExitStack() as stack:
@@ -133,25 +137,27 @@ def compact_file(
         markers = EmptyMarkers(_of(staying, is_marker), queues, read_aborted(paths, reader))
         sieve = _Sieve(queues, _of(staying, is_any & ~is_marker), covered, markers)
         windows = sieve.windows(Mover([paths], reader, allow).move(of_one_input(all_rows(paths, reader))))
-        return list(_outputs(file, windows, markers.aborted, new_name(), open_file, announce, segment_bytes_max))
+        joined = joined or not has_index_beside(file.name)
+        name_of = partial(_name, file, new_name(), joined=joined)
+        return list(_outputs(file, windows, markers.aborted, name_of, open_file, announce, segment_bytes_max))
 
 
 def _outputs(
     file: StoreFile,
     windows: Iterator[_Piece],
     aborted: AbortedRows,
-    unique: str,
+    name_of: Callable[[numpy.void], str],
     open_file: OpenFile,
     announce: Announce,
     segment_bytes_max: int,
 ) -> Iterator[StoreFile]:
-    """Write the outputs of a file, one after the other."""
+    """Write the outputs of a file, one after the other. `name_of`: the name of the one that begins with this batch."""
     is_segment = kind_of(file.name) is FileKind.SEGMENT
     piece = next(windows, None)
     while piece is not None:
         part = _Part(piece, windows, segment_bytes_max if is_segment else NO_END)
         first = piece.rows[0]
-        name = _name(file, unique, first)
+        name = name_of(first)
         announce(file.group, [name])
         summary = (_write_segment if is_segment else _write_packed)(name, part, aborted, open_file)
         yield StoreFile(
@@ -305,11 +311,11 @@ def _batch_rows(queue_ids: QueueIds, batches: Integers, flags: numpy.typing.NDAr
     return rows
 
 
-def _name(file: StoreFile, unique: str, row: numpy.void) -> str:
+def _name(file: StoreFile, unique: str, row: numpy.void, *, joined: bool) -> str:
     """Of an output of a file that begins with this batch, beside what is there."""
     if kind_of(file.name) is FileKind.SEGMENT:
-        topic, partition, *_rest = file.name.split("/")
-        return f"{topic}/{partition}/{unique}/{int(row['base_offset']):020d}{SEGMENT_SUFFIX}"
+        topic, partition, _base_offset = segment_key(file.name)
+        return segment_name(topic, partition, unique, int(row["base_offset"]), joined=joined)
     return f"{file.group}-{int(row['queue_id']):016x}-{unique}{PACK_SUFFIX}"
 
 
@@ -321,9 +327,7 @@ def _write_packed(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, ope
 
 
 def _write_segment(name: str, pieces: Iterable[_Piece], aborted: AbortedRows, open_file: OpenFile) -> RunSummary:
-    stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
-    base_offset = int(PurePosixPath(stem).name)
-    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix), over_gaps=True) as writer:
+    with open_segment(name, open_file, over_gaps=True) as writer:
         for piece in pieces:
             writer.append(piece.content, piece.rows, piece.batches)
         return writer.finish(aborted)

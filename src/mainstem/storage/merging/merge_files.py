@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy
@@ -41,10 +42,11 @@ from mainstem.storage.merging.merge_liveness import Liveness, alive
 from mainstem.storage.merging.merge_measure import MergeTask, PlannedFile
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.announcement import Announce, unannounced
+from mainstem.storage.store_files.joined_segment import open_segment
 from mainstem.storage.store_files.run_target import RunTarget
 from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
-from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX, SegmentWriter
-from mainstem.storage.store_files.store_file import PACK_SUFFIX, SEGMENT_SUFFIX, StoreFile, path_of, segment_name
+from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX
+from mainstem.storage.store_files.store_file import PACK_SUFFIX, StoreFile, path_of, segment_name
 
 WINDOW_BYTES = 8 << 20
 """Bytes moved at a time, unless one extent is larger. Of five hundred inputs, each gives 16 KiB to a window."""
@@ -93,22 +95,24 @@ def merge_files(
     *,
     group: int,
     level: int,
+    joined: bool = False,
     reader: InputReader | None = None,
     announce: Announce = unannounced,
     new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
     allow: Allowance = unlimited,
 ) -> list[StoreFile]:
     """Write the files of a task; each is durable when this returns. One in which nothing is live is not written, and a
-    segment whose offsets or bytes Kafka could not count becomes several. Without a `reader` inputs are files of a disk.
-    `announce` is called for each file before it is opened, in one go for all whose names are known before anything is
-    read.
+    segment whose offsets or bytes Kafka could not count becomes several. `joined`: queue segments are one file each.
+    Without a `reader` inputs are files of a disk. `announce` is called for each file before it is opened, in one go for
+    all whose names are known before anything is read.
 
     Raises `InputDamaged`, FormatError (extents of other batches than their index says) and OSError; what `reader`,
     `announce` and `open_file` raise. Files begun are then removed or, when finished, left to be cleared as orphans."""
     with ExitStack() as stack:
         if reader is None:
             reader = stack.enter_context(OpenInputs())
-        outputs = list(_outputs(task, merged_rows(task.rows, inputs, liveness, reader), group, new_name()))
+        found = merged_rows(task.rows, inputs, liveness, reader)
+        outputs = list(_outputs(task, found, group, new_name(), joined=joined))
         if known := [output.name for output in outputs if output.is_named]:
             announce(group, known)
         aborted = aborted_of(task, inputs, reader)
@@ -133,12 +137,13 @@ class _Output(NamedTuple):
         return not self.planned.segment_of or not bool(first.is_cut()[0])
 
 
-def _outputs(task: MergeTask, found: MergedRows, group: int, unique: str) -> Iterator[_Output]:
+def _outputs(task: MergeTask, found: MergedRows, group: int, unique: str, *, joined: bool) -> Iterator[_Output]:
     for planned in task.files:
         mine = _of_file(found, planned)
         if planned.segment_of:
             for piece in _countable(mine):
-                yield _Output(planned, _segment_name(planned, unique, int(piece.rows["base_offset"][0])), piece)
+                base_offset = int(piece.rows["base_offset"][0])
+                yield _Output(planned, _segment_name(planned, unique, base_offset, joined=joined), piece)
         elif len(mine.rows):
             yield _Output(planned, f"{group}-{planned.first_queue:016x}-{unique}{PACK_SUFFIX}", mine)
 
@@ -236,9 +241,9 @@ def _countable(found: MergedRows) -> Iterator[MergedRows]:
         found = found.part(slice(max(end, 1), None))
 
 
-def _segment_name(planned: PlannedFile, unique: str, base_offset: int) -> str:
+def _segment_name(planned: PlannedFile, unique: str, base_offset: int, *, joined: bool) -> str:
     partition = planned.first_queue & ((1 << PARTITION_BITS) - 1)
-    return segment_name(planned.segment_of, partition, unique, base_offset)
+    return segment_name(planned.segment_of, partition, unique, base_offset, joined=joined)
 
 
 def _write_packed(
@@ -274,14 +279,13 @@ def _write_segment(
     if first is None:
         return
     base_offset = int(first[1]["base_offset"][0])
-    directory = output.name.rpartition("/")[0]
-    name = f"{directory}/{base_offset:020d}{SEGMENT_SUFFIX}"
+    path = PurePosixPath(output.name)
+    name = f"{path.parent}/{base_offset:020d}{path.suffix}"
     assert name == output.name or not output.is_named
     if not output.is_named:
         announce(group, [name])
-    stem = path_of(name).removesuffix(SEGMENT_SUFFIX)
     last = first[1][-1]
-    with SegmentWriter(name, base_offset, lambda suffix: open_file(stem + suffix)) as writer:
+    with open_segment(name, open_file) as writer:
         writer.append(*first)
         opening = first[1][0].copy()
         for window in windows:

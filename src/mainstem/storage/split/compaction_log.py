@@ -55,8 +55,10 @@ class LocalCompactionLog:
         allowed: Callable[[], bool],
         clock: AgreedClock,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        joins: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written."""
+        """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written; `joins`:
+        queue segments are to be one file each."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -64,6 +66,7 @@ class LocalCompactionLog:
         self._allowed = allowed
         self._clock = clock
         self._new_id = new_id
+        self._joins = joins
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -89,6 +92,7 @@ class LocalCompactionLog:
             inputs=tuple(file.message() for file in begun.inputs),
             crc=crc32c(begun.queues.tobytes()),
             covered=tuple(sorted(begun.covered)),
+            joined=self._joins(),
         )
         return OfferedPass(work, begun.queues)
 

@@ -56,12 +56,14 @@ class LocalMergeLog:
         ages: Callable[[], Awaitable[AgedOf]] = no_ages,
         gaps_in: Callable[[int, QueueIds], OffsetGaps] = lambda group, queue_ids: NO_GAPS,
         room: MergeRoom | None = None,
+        joins: Callable[[], bool] = lambda: False,
     ) -> None:
         """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `gaps_in`:
         which offsets between them it lacks; `confirm`
         returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
         `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most; `room`: the one
-        command that names all files of a merge, None: a manifest takes however many."""
+        command that names all files of a merge, None: a manifest takes however many; `joins`: queue segments are
+        to be one file each."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -76,6 +78,7 @@ class LocalMergeLog:
         self._ages = ages
         self._gaps_in = gaps_in
         self._room = room
+        self._joins = joins
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -108,6 +111,7 @@ class LocalMergeLog:
             packed_bytes=lines.packed_bytes,
             task_bytes=lines.task_bytes,
             output_files_max=self._room.outputs_beside(file.name for file in merge.inputs) if self._room else 0,
+            joined=self._joins(),
             host=host_identity(),
         )
 

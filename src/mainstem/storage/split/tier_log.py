@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from mainstem.model import Sample, Topic
-from mainstem.ports import Clock, ObjectStore
+from mainstem.ports import Clock, ObjectStore, ReadingMode
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.rpc.messages.tier import MovingFile, TierWork
 from mainstem.storage.errors import StorageError
@@ -38,7 +38,7 @@ from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, Remote
 from mainstem.storage.split.copying import CopyingTopics
 from mainstem.storage.split.tier_choice import UNIT_BYTES, CopyLag, MovingSums, TierUnit, chosen, unit_of, waiting
 from mainstem.storage.store_files.object_names import file_objects
-from mainstem.storage.store_files.store_file import StoreFile
+from mainstem.storage.store_files.store_file import StoreFile, has_index_beside, index_path_of
 from mainstem.storage.tiering.uploading import remote_name
 from mainstem.storage.write_groups.control import RemoteSpan
 
@@ -146,9 +146,11 @@ class LocalTierLog:
         piece_bytes: int = PIECE_BYTES,
         *,
         shared: bool = False,
+        joins: Callable[[], bool] = lambda: False,
     ) -> None:
         """`place`: None: this node has no remote tier to upload to. `shared`: splits, merges and compactions write to
-        the object store, so that nothing is uploaded from here. `epoch_of`: the term in which this node leads a
+        the object store, so that nothing is uploaded from here. `joins`: the feature level lets a queue segment be one
+        object. `epoch_of`: the term in which this node leads a
         write group; None: it does not. `allowed`: the cluster's feature level lets files be in the tier. `topics`: all
         of the cluster."""
         self._store = store
@@ -156,6 +158,7 @@ class LocalTierLog:
         self._remote = remote
         self._place = place
         self._shared = shared
+        self._joins = joins
         self._groups = groups
         self._epoch_of = epoch_of
         self._allowed = allowed
@@ -197,7 +200,7 @@ class LocalTierLog:
         on_its_way = self._uploading.get(group)
         return (upto, *on_its_way.unit.uptos) if on_its_way is not None else (upto,)
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> TierWork:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, joins: bool = True) -> TierWork:
         if self._shared:
             return TierWork()
         self._merges.give_up()
@@ -211,7 +214,7 @@ class LocalTierLog:
             for step in range(self._groups):
                 group = (self._next_group + step) % self._groups
                 try:
-                    found = await self._work_of(group, self._place, in_force)
+                    found = await self._work_of(group, self._place, in_force, joined=joins and self._joins())
                 except (StorageError, OSError) as error:
                     self._failed(f"write group {group}: {error}")
                     return TierWork(failure=self.last_failure)
@@ -244,7 +247,9 @@ class LocalTierLog:
     def _rests(self) -> bool:
         return self._clock.monotonic() < self._rest_until
 
-    async def _work_of(self, group: int, place: RemotePlace, in_force: Callable[[], bool]) -> TierWork | None:
+    async def _work_of(
+        self, group: int, place: RemotePlace, in_force: Callable[[], bool], *, joined: bool
+    ) -> TierWork | None:
         """A piece of what is next of a write group; None: there is nothing now."""
         epoch = self._epoch_of(group)
         if epoch is None:
@@ -255,7 +260,7 @@ class LocalTierLog:
         if uploading is None or self._merges.holds_of(group):
             return None
         await self._delete_given_up(group, place)
-        files = self._some(uploading)
+        files = self._some(uploading, joined=joined)
         if not files:  # all of it is there, and could not be recorded
             outcome = await self._record_unit(group, uploading)
             return TierWork(failure=f"write group {group}: {outcome}") if outcome != RECORDED else None
@@ -334,7 +339,7 @@ class LocalTierLog:
             if outcome != RECORDED:
                 raise StorageError(f"{len(halves)} files of an unfinished upload cannot be dropped: {outcome}")
 
-    def _some(self, uploading: _Uploading) -> dict[str, StoreFile]:
+    def _some(self, uploading: _Uploading, *, joined: bool) -> dict[str, StoreFile]:
         """The next files of a unit, by new names."""
         found: dict[str, StoreFile] = {}
         size = 0
@@ -344,7 +349,7 @@ class LocalTierLog:
             size += file.bytes
             if found and (size > self.piece_bytes or len(found) >= PIECE_FILES):
                 break
-            found[remote_name(file.name, self._new_id().hex)] = file
+            found[remote_name(file.name, self._new_id().hex, joined=joined)] = file
         return found
 
     async def intend(self, group: int, names: Sequence[str]) -> str:
@@ -387,10 +392,10 @@ class LocalTierLog:
         if not piece.files.keys() >= set(names):
             return "refused: other files were uploaded than were given out"
         assert self._place is not None, "it was given out"
-        await self._look_up(group, self._place.store, {name: piece.files[name] for name in names})
-        for name in names:
-            file = piece.files[name]
-            uploading.done[file.name] = msgspec.structs.replace(file, name=name)
+        moved = {name: await self._moved(piece.files[name], name) for name in names}
+        await self._look_up(group, self._place.store, moved)
+        for name, file in moved.items():
+            uploading.done[piece.files[name].name] = file
         if failure:
             self._failed(failure)
         else:
@@ -398,6 +403,17 @@ class LocalTierLog:
         if len(uploading.done) < len(uploading.unit.entries):
             return KEPT
         return await self._record_unit(group, uploading)
+
+    async def _moved(self, file: StoreFile, name: str) -> StoreFile:
+        """A file of disk 2 as it lies in the store under another name. Raises OSError."""
+        size = file.bytes
+        if has_index_beside(file.name) and not has_index_beside(name):
+            beside = await self._store.stored.files.open(index_path_of(file.name), reading=ReadingMode.COLD)
+            try:
+                size += await beside.size()  # header, rows and footer are as long, wherever they lie
+            finally:
+                await beside.close()
+        return msgspec.structs.replace(file, name=name, bytes=size)
 
     async def _look_up(self, group: int, store: ObjectStore, files: Mapping[str, StoreFile]) -> None:
         """Raises `StorageError` unless the store has these files."""

@@ -34,9 +34,9 @@ INTENDED_MAX = 1_000
 class TierLog(Protocol):
     """The queue store and the remote tier as uploads see them; implemented by the storage role."""
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool) -> TierWork:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, joins: bool) -> TierWork:
         """The work to upload next, held while `in_force`, or until it is recorded. Work that was given before, to
-        merge, to compact or to upload, is given up."""
+        merge, to compact or to upload, is given up. `joins`: whoever asks can upload a queue segment as one object."""
         ...
 
     async def record(self, tier_id: str, names: Sequence[str], failure: str) -> str:
@@ -75,7 +75,7 @@ class TierService:
         async with self._turn:
             self._lease.check(request.lease)
             in_force = partial(self._lease.is_in_force, request.lease)
-            return Reply(await self._log.work(in_force, drain=request.drain))
+            return Reply(await self._log.work(in_force, drain=request.drain, joins=request.joins))
 
     async def _record(self, call: RpcCall[RecordTier]) -> Reply[TierReply]:
         # A recording that has begun runs to its end, even when its caller hangs up: the caller will ask again.

@@ -1,9 +1,11 @@
 """Uploads a merged file to an object store, under another name.
 
 A file states the CRC of its name: in its footer and its index of aborted transactions, and a queue segment in those of
-its `.extents`. So these frames are written anew; everything else goes up as it lies on the disk. Nothing goes up
-unchecked: each extent is compared with its CRC while it is copied into the part that is uploaded, and the index with
-its own. Kafka's two indexes have none, and are made anew from the batches.
+its `.extents`. So these frames are written anew; everything else goes up as it lies on the disk. A queue segment goes
+up as one object where its new name says so (`joined_segment.py`): its extents lie behind a header there, so that their
+rows are written anew, too. Nothing goes up unchecked: each extent is compared with its CRC while it is copied into the
+part that is uploaded, and the index with its own. Kafka's two indexes have none, and are made anew from the batches
+where they go up.
 
 A plain function over a file and a store. Nothing counts by it: whoever asked for it compares sizes, and has the log of
 the write group say that the file counts. It may be played twice, or die anywhere.
@@ -20,7 +22,7 @@ from functools import partial
 import numpy
 import numpy.typing
 
-from mainstem.kernel import gather_extents, walk_batches
+from mainstem.kernel import crc32c, gather_extents, walk_batches
 from mainstem.model import Buffer
 from mainstem.ports import ObjectInfo, ObjectStore
 from mainstem.storage.errors import FormatError, StorageError
@@ -46,7 +48,13 @@ from mainstem.storage.merging.merge_inputs import (
 from mainstem.storage.object_stores.errors import ObjectExists
 from mainstem.storage.store_files.allowance import Allowance, unlimited
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, IndexEntries
-from mainstem.storage.store_files.store_file import SEGMENT_SUFFIX, FileKind, kind_of, segment_name
+from mainstem.storage.store_files.store_file import (
+    FileKind,
+    has_index_beside,
+    kind_of,
+    segment_key,
+    segment_name,
+)
 
 WINDOW_BYTES = 2 << 20
 """Bytes read, checked and handed to the store at a time, unless one extent is larger: as many as a node allows its
@@ -64,14 +72,14 @@ Pieces = Callable[[], Iterator[bytes | memoryview]]
 """Begins an object anew, and yields what it has, in pieces."""
 
 
-def remote_name(name: str, unique: str) -> str:
-    """The name that a merged file gets in the remote tier. `unique`: no other file ever has it. Raises `StorageError`
-    for what is no file's name."""
+def remote_name(name: str, unique: str, *, joined: bool = False) -> str:
+    """The name that a merged file gets in the remote tier. `unique`: no other file ever has it. `joined`: a queue
+    segment is to be one object. Raises `StorageError` for what is no file's name."""
     if kind_of(name) is not FileKind.SEGMENT:
         stem, _, suffix = name.rpartition(".")
         return f"{stem.rpartition('-')[0] or stem}-{unique}.{suffix}"
-    topic, partition, _merge, base = name.split("/")
-    return segment_name(topic, int(partition), unique, int(base.removesuffix(SEGMENT_SUFFIX)))
+    topic, partition, base_offset = segment_key(name)
+    return segment_name(topic, partition, unique, base_offset, joined=joined)
 
 
 async def upload(
@@ -86,6 +94,11 @@ async def upload(
     if not source.has_index_beside:
         (whole,) = objects
         await _send(store, whole, size, lambda: _packed(source, name, allow))
+        return
+    if not has_index_beside(name):
+        (whole,) = objects
+        size += await asyncio.to_thread(os.path.getsize, source.index_path)
+        await _send(store, whole, size, lambda: _joined(source, name, allow))
         return
     log, extents, offset_index, time_index = objects
     entries = _Entries()
@@ -164,6 +177,29 @@ def _segment(source: InputFile, entries: _Entries, allow: Allowance) -> Iterator
         if at != size or made is None:
             raise FormatError(f"{source.path}: has {size} bytes, its index describes {at}")
     entries.made = made
+
+
+def _joined(source: InputFile, name: str, allow: Allowance) -> Iterator[bytes | memoryview]:
+    """A segment, and behind it what lies beside it."""
+    with _opened(source, source.index_path) as (descriptor, _size):
+        footer = footer_of(descriptor, source)
+        _header(descriptor, source.index_path, INDEX_MAGIC)
+    yield FileFrame(RUN_MAGIC, version=footer.version).pack()
+    with _opened(source, source.path) as (descriptor, size):
+        at = 0
+        for content, _rows in _windows(descriptor, source, 0, allow):
+            at += len(content)
+            yield content
+        if not at == size == footer.batch_bytes:
+            raise FormatError(f"{source.path}: has {size} bytes, its index describes {at}")
+    crc = 0
+    for rows in index_pieces(source):
+        moved = rows.copy()
+        moved["position"] += numpy.uint64(FRAME_BYTES)
+        piece = moved.tobytes()
+        crc = crc32c(piece, crc)
+        yield piece
+    yield _tail(source, footer._replace(magic=RUN_MAGIC, rows_crc=crc, rows_position=FRAME_BYTES + size), name)
 
 
 def _extents(source: InputFile, name: str) -> Iterator[bytes | memoryview]:
