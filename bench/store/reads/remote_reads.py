@@ -3,7 +3,7 @@
     python -m bench.store.reads.remote_reads --readers 100 --latency-ms 20
 
 A process of its own serves objects as S3 does, out of memory, each answer so much later than the request. In the bucket
-lie packed files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
+lie files, as merges leave them. In turn, again and again: readers of as many queues as said read all of it
 through the remote tier's history, a mebibyte at a time and with nothing of it in memory, every extent checked; and
 obstore alone reads the same bytes, in ranges of one and of four mebibytes, with 4 to 64 requests on their way, of which
 the fastest counts. Both run in a process that is set up as a node's is: its event loop, its collection of garbage, how
@@ -74,7 +74,7 @@ from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.store_files.object_names import object_of
 from mainstem.storage.store_files.run_target import LocalRunTarget
 from mainstem.storage.store_files.run_writer import BATCH_ROW, RunWriter
-from mainstem.storage.store_files.store_file import StoreFile, path_of
+from mainstem.storage.store_files.store_file import StoreFile, path_of, segment_name
 from mainstem.time_slices import SHORT_SECONDS, set_slice
 
 MEBIBYTE = 1 << 20
@@ -242,15 +242,16 @@ async def serve(root: Path, latency_seconds: float, bytes_per_second: float = 0)
 
 
 def write_file(bucket: Path, number: int, queues: range, queue_bytes: int) -> StoreFile:
-    """A packed file with the whole history of some queues, as an object."""
-    name = f"bench-{number}.pack"
+    """A merged file with the whole history of some queues, as an object: of one queue alone a queue segment."""
+    alone = len(queues) == 1
+    name = segment_name("bench", queues[0], str(number), 0, joined=True) if alone else f"bench-{number}.pack"
     target = bucket / object_of(GROUP, path_of(name))
     target.parent.mkdir(parents=True, exist_ok=True)
     chance = random.Random(number)
     records = [NewRecord(STARTED_MS, None, chance.randbytes(1000)) for _ in range(BATCH_BYTES // 1000)]
     batch = numpy.frombuffer(bytes(build_batch(records).data), numpy.uint8)
     count = max(1, queue_bytes // len(batch))
-    writer = RunWriter(name, LocalRunTarget(target.parent, name), ABORTED_VERSION)
+    writer = RunWriter(name, LocalRunTarget(target.parent, target.name), ABORTED_VERSION)
     with writer:
         for queue in queues:
             offsets = numpy.arange(count, dtype=numpy.int64) * len(records)
@@ -264,7 +265,7 @@ def write_file(bucket: Path, number: int, queues: range, queue_bytes: int) -> St
             writer.append([content.reshape(-1).data], rows)
         summary = writer.finish()
     return StoreFile(
-        retention_class="forever", **summary._asdict(), level=1, group=GROUP,
+        retention_class="forever", **summary._asdict(), level=1 + alone, group=GROUP,
         first_queue=TOPIC + queues[0], last_queue=TOPIC + queues[-1], first_offset=0,
     )  # fmt: skip
 

@@ -7,7 +7,8 @@
 A node of its own takes the messages in; Spark splits, merges and moves them; the node drops its own copies, is started
 anew with nothing in memory, and a Kafka client reads everything from the beginning. The server (moto's) counts the
 requests, so that nothing is left out: attempts, parts, what lies beside files. Queues that fill a segment
-(`--segment-bytes`) make an object of their own, with three small ones beside it; the others lie in packed files.
+(`--segment-bytes`) make objects of their own; the others lie in packed files. At the end the objects in the bucket are
+counted that are files, by what their names end in.
 
 With `--shared` the store is the queue store of the node: Spark writes runs there, reads them and writes merged files,
 and nothing is moved. The requests of the node itself meanwhile count too: it looks at each file before that counts, and
@@ -16,6 +17,7 @@ tells the store what its log decided."""
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -23,15 +25,18 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tools.s3_server import CREDENTIALS, Counts, s3_server
+from tools.s3_server import CREDENTIALS, Counts, S3Server, s3_server
 
 from bench.errors import BenchError
 from bench.store.tier_costs import priced
 from bench.systems.mainstem import Mainstem
 from bench.systems.system import Durability, Node, Setup
+from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.urls import open_object_store
 
 MIB, TIB = 1 << 20, 1 << 40
 TOPIC = "tiered"
@@ -92,6 +97,7 @@ def main() -> None:
             show("read", s3.counts().since(before), moved_bytes)
             if options.shared:
                 show_files(node)
+            show_objects(s3, moved_bytes)
         finally:
             node.stop()
 
@@ -144,6 +150,24 @@ def show(what: str, counts: Counts, batch_bytes: int) -> None:
     )
     for name, count in sorted(counts.requests.items(), key=lambda item: -item[1]):
         print(f"    {name:26}{count:>8,}{count / gigabytes:>10,.1f} per GB")
+
+
+def show_objects(s3: S3Server, batch_bytes: int) -> None:
+    """One line per kind of object that is a file or a part of one, per TiB of batches."""
+    for suffix, count in sorted(asyncio.run(_objects(s3)).items()):
+        print(f"    objects, .{suffix:16}{count:>8,}{count * TIB / batch_bytes:>10,.0f} per TiB")
+
+
+async def _objects(s3: S3Server) -> Counter[str]:
+    """The objects of files, by what their names end in."""
+    config = ObjectStoreConfig(endpoint=s3.endpoint, options=CREDENTIALS)
+    store = open_object_store(f"s3://{s3.bucket}/bench", config)
+    found: Counter[str] = Counter()
+    after = ""
+    while page := await store.page_for_upkeep("", after):
+        after = page[-1].name
+        found.update(one.name.rpartition(".")[2] for one in page if "/files/" in one.name)
+    return found
 
 
 def show_files(node: Node) -> None:
