@@ -282,9 +282,11 @@ def _three_nodes() -> list[Target]:
 
 
 def _moves() -> list[Target]:
-    """The latency of publishers while replicas move (`python -m bench.scale.moves`)."""
-    bounds = ((rows.DRAIN, 2.0), (rows.REPAIR, 1.2))
-    return [
+    """The latency of publishers while replicas move (`python -m bench.scale.moves`), and queues (`queue_moves`)."""
+    bounds = ((rows.DRAIN, 2.0), (rows.REPAIR, 1.2), (rows.QUEUE_MOVE, 1.2))
+    fence = Target(rows.MOVES, f"pause of its own publishers while {rows.QUEUE_MOVE}", 0.2, False, "s",
+                   own(rows.MOVES, rows.QUEUE_MOVE, rows.FENCE))  # fmt: skip
+    return [fence] + [
         target
         for title, bound in bounds
         for target in (

@@ -66,6 +66,37 @@ class Knocker:
                 writer.transport.abort()
 
 
+class Knocks:
+    """Appends to one queue again and again, asking every node, and notes the acknowledgements."""
+
+    def __init__(self, addresses: Mapping[int, str], partition: int, knock_seconds: float) -> None:
+        self.acknowledged: list[float] = []
+        """Moments of the machine's monotonic clock."""
+        self._addresses = addresses
+        self._request = append_request(partition)
+        self._knock_seconds = knock_seconds
+
+    async def run(self, until: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for address in self._addresses.values():
+                tasks.create_task(self._knock(address, until))
+
+    async def _knock(self, address: str, until: float) -> None:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            while time.monotonic() < until:
+                writer.write(self._request)
+                async with asyncio.timeout(KNOCK_ANSWER_SECONDS_MAX):
+                    (size,) = struct.unpack(">i", await reader.readexactly(4))
+                    answer = await reader.readexactly(size)
+                if error_of(answer) == 0:
+                    self.acknowledged.append(time.monotonic())
+                await asyncio.sleep(self._knock_seconds)
+        finally:
+            writer.transport.abort()
+
+
 def append_request(partition: int) -> bytes:
     batch = bytes(build_batch([NewRecord(timestamp=1, key=None, value=b"knock")]).data)
     request = ProduceRequest(

@@ -5,9 +5,10 @@ from __future__ import annotations
 MOVES, BROKERS, OBJECTS = "moves", "brokers", "objects"
 """Workloads, which are no part of `python -m bench run`."""
 DRAIN, REPAIR = "a node is drained", "a lost node is rebuilt"
+QUEUE_MOVE = "a queue moves to another write group"
 CROWD = "100 readers of one queue through brokers"
 
-P99_TO_ALONE, FAILED = "p99_to_alone", "failed"
+P99_TO_ALONE, FAILED, FENCE = "p99_to_alone", "failed", "fence_s"
 TO_ONE_READER = "to_one_reader"
 TO_OBSTORE = "to_obstore"
 """Of the speed of readers."""
