@@ -242,7 +242,9 @@ class WriteGroup:
         self._propose_closed(now_ms)
         to_write = self.blocks.to_write
         blocks = []
-        while to_write and bytes_max > 0 and not self._waits(to_write[0]):
+        while to_write and bytes_max > 0:
+            if (self._held or to_write[0].kind == KIND_CONTROL) and self._waits(to_write[0]):
+                break
             block = to_write.popleft()
             blocks.append(block.to_write(self.group))
             bytes_max -= block.size
@@ -329,7 +331,7 @@ class WriteGroup:
         live = self.blocks.written(header)
         if live:
             block = self.blocks.held(header.index)
-            if block is not None:
+            if block is not None and block.tickets_here:
                 block.durable_here()
         if self._waiters.written is not None and self._is_written:
             self._waiters.all_written()
@@ -462,8 +464,8 @@ class WriteGroup:
         block = self.blocks.held(index)
         assert block is not None, (self.group, index)
         assert block.header is not None, "a committed block is durable here"
-        if self._waits(block):  # after a start: what lies in the journal did not wait before
-            return False
+        if (self._held or block.kind == KIND_CONTROL) and self._waits(block):
+            return False  # after a start: what lies in the journal did not wait before
         payload = memoryview(block.payload) if block.kind == KIND_DATA and block.payload is not None else None
         own = block.builder is not None
         outcomes = self.apply(block.header, block.directory, payload, block.commands, own=own)

@@ -87,9 +87,11 @@ class WriteLoop:
         self._committed = committed
         self._woken_at: float | None = None
         """When the oldest batch that no turn has taken yet arrived; None: there is none."""
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._sleeps: asyncio.Future[None] | None = None
+        """Ends the loop's sleep; None: it does not sleep."""
+        self._runs = False
+        self._stopped = asyncio.Event()
+        """Set when the loop has ended."""
         self._closing = False
         self._copies: list[_Copies] = []
         """Copies that `rewrite` asked for and no turn has taken yet."""
@@ -130,33 +132,49 @@ class WriteLoop:
     def wake(self) -> None:
         """Have the loop take a turn. A caller that appends or proposes calls this, on the event loop."""
         if self.ended is not None:
-            return  # nothing would make the loop idle again, and `close` waits for that
+            return
         if self._woken_at is None:  # the first call since the last turn began
             self._woken_at = self._clock.monotonic()
-            self._idle.clear()
-            self._wake.set()
+            if self._sleeps is not None and not self._sleeps.done():
+                self._sleeps.set_result(None)
 
     async def run(self) -> None:
         """Write until `close`; runs as a task of the storage role. However it ends, it answers everybody who waits for
         a block."""
+        self._runs = True
         try:
             while not self._closing or self._due() is not None:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._sleep()
                 while (due := self._due()) is not None:
                     if self.delay_seconds and not self._closing:
                         await asyncio.sleep(self.delay_seconds)
                         due = self._due() or due
-                    if not await self._turn(due):
+                    if not await self._turn(due) or (self._woken_at is None and self._took_all(due)):
                         break
-                self._woken_at = None
-                self._idle.set()
+                else:
+                    self._woken_at = None
         except Exception as error:
             self._fail(StorageFailed(f"writing ended: {error!r}"))
             raise
         finally:
             self._end(StorageFailed("the storage role is closed"))
-            self._idle.set()
+            self._runs = False
+            self._stopped.set()
+
+    async def _sleep(self) -> None:
+        """Return once somebody calls `wake`, or has called it since the last turn began."""
+        if self._woken_at is None:
+            self._sleeps = asyncio.get_running_loop().create_future()
+            try:
+                await self._sleeps
+            finally:
+                self._sleeps = None
+
+    def _took_all(self, due: Sequence[WriteGroup]) -> bool:
+        """Whether the last turn left nothing for another, of these write groups or of the loop's own."""
+        if self._found_failed is not None or self._copies:
+            return False
+        return not any(group.blocks.to_write or group.consensus.hard_state_due is not None for group in due)
 
     def disk_has_failed(self, failure: StorageFailed) -> None:
         """Take note that the journal failed outside a write of this loop: a background sync failed."""
@@ -224,7 +242,8 @@ class WriteLoop:
         self._closing = True
         if self.ended is None:
             self.wake()
-        await self._idle.wait()
+        if self.ended is None or self._runs:
+            await self._stopped.wait()
 
     async def _turn(self, due: Sequence[WriteGroup]) -> bool:
         """Write what these write groups have; returns whether there was anything."""
@@ -246,6 +265,7 @@ class WriteLoop:
                     blocks += [copy.block for entry in self._copying for copy in entry.copies]
                 for group in due:
                     blocks += group.take(now_ms, TURN_BYTES_MAX)
+                self._woken_at = None  # by what was proposed just now, and taken
             if not blocks:
                 return False
             headers = await self._write(blocks)
