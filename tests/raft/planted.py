@@ -73,11 +73,7 @@ class LeaderCountsUnsynced(_LeaderWith):
     """A leader counts its own log before it is durable."""
 
     def _change(self, leadership: Leadership) -> None:
-        replication = leadership.replication
-        held = replication._held_by_voter
-        replication._held_by_voter = lambda node_id: (  # type: ignore[method-assign]
-            self.last_index if node_id == self.node_id else held(node_id)
-        )
+        leadership.replication._held_here = lambda: self.last_index  # type: ignore[method-assign]
 
 
 class _AcknowledgesUnsynced(Followership):

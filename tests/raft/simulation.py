@@ -90,6 +90,7 @@ class Simulation:
             check_quorum=not unruly and rng.random() < 0.9,
             pre_vote=not unruly and rng.random() < 0.9,
             commits_with_heartbeats=seed % 2 == 1,
+            acknowledgements_wait=seed % 3 == 1,
         )
         """Of node 1; the others' but for the id."""
         voters = rng.choice([3, 5] if unruly else [1, 2, 3, 3, 3, 5, 5])

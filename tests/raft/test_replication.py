@@ -20,6 +20,7 @@ from mainstem.raft import (
     Role,
 )
 from mainstem.raft.leader.progress import SendState
+from mainstem.raft.leader.replication import ALL_PROMPT_TICKS, WAITING_BYTES_MAX
 from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
 
 FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
@@ -459,3 +460,101 @@ def test_an_entry_that_somebody_has_applied_is_committed_wherever_the_log_has_it
     ready = core.ready()
     assert ready is not None
     assert [entry.index for entry in ready.committed] == [1, 2]
+
+
+# --- acknowledgements that wait ---------------------------------------------------------------------------
+
+
+def asked_to_wait(cluster: Cluster, before: int) -> dict[int, bool]:
+    """Of the members that were sent entries since the log of messages was so long: whether their answer may wait."""
+    return {m.to: m.may_wait for m in cluster.log[before:] if isinstance(m, Append) and m.entries}
+
+
+def propose(cluster: Cluster, size: int = 1) -> dict[int, bool]:
+    before = len(cluster.log)
+    cluster[1].propose(b"", size)
+    cluster.settle()
+    return asked_to_wait(cluster, before)
+
+
+@pytest.mark.parametrize(("members", "waiting"), [(3, 1), (5, 2), (4, 1)])
+def test_a_leader_counts_on_as_many_members_as_a_majority_takes(members: int, waiting: int) -> None:
+    cluster = Cluster(range(1, members + 1), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    asked = propose(cluster)
+    assert len(asked) == members - 1
+    assert sum(asked.values()) == waiting
+    assert cluster[1].commit_index == cluster[1].last_index
+    answers = {m.sender: m.may_wait for m in cluster.log[-2 * members :] if isinstance(m, AppendResponse)}
+    assert answers == asked
+
+
+def test_no_acknowledgement_waits_unless_it_is_wanted() -> None:
+    cluster = Cluster(range(1, 4))
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    assert propose(cluster) == {2: False, 3: False}
+
+
+def test_a_member_that_is_cut_off_is_not_counted_on() -> None:
+    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    (counted_on,) = (node_id for node_id, waits in propose(cluster).items() if not waits)
+    cluster[1].report_unreachable(counted_on)
+    other = 5 - counted_on
+    assert propose(cluster)[other] is False
+
+
+def test_a_member_that_holds_more_is_counted_on_from_the_next_heartbeat() -> None:
+    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    (counted_on,) = (node_id for node_id, waits in propose(cluster).items() if not waits)
+    other = 5 - counted_on
+    cluster.isolate(counted_on)
+    propose(cluster)
+    cluster.tick(1, 1)
+    cluster.settle()
+    assert propose(cluster)[other] is False
+
+
+def test_no_acknowledgement_waits_while_somebody_waits_for_more_copies() -> None:
+    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    cluster[1].copies_awaited()
+    assert propose(cluster) == {2: False, 3: False}
+    cluster.tick(1, 1)
+    cluster.settle()
+    assert propose(cluster) == {2: False, 3: False}
+    cluster.tick(ALL_PROMPT_TICKS, 1)
+    cluster.settle()
+    assert sum(propose(cluster).values()) == 1
+
+
+def test_large_entries_are_acknowledged_at_once() -> None:
+    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    cluster.tick(1, 1)
+    cluster.settle()
+    assert propose(cluster, WAITING_BYTES_MAX + 1) == {2: False, 3: False}
+
+
+def test_an_acknowledgement_that_is_counted_on_does_not_wait_for_one_that_may() -> None:
+    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+    cluster.elect(1)
+    follower, term, last = cluster[2], cluster[1].term, cluster[1].last_index
+    before = len(cluster.log)
+    for place, may_wait in enumerate((False, True)):
+        entry = Entry(term, last + 1 + place, KIND_DATA, 1, b"")
+        follower.step(Append(1, 2, term, last + place, term, last, (entry,), may_wait))
+    cluster.run()
+    first, *_ = (m for m in cluster.log[before:] if isinstance(m, AppendResponse) and m.sender == 2)
+    assert not first.may_wait

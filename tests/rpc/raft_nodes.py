@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
+import msgspec
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.raft.entry import Entry
@@ -16,6 +17,7 @@ from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.raft.raft_exchange import Address, Bounds, Carried, RaftExchange
 from mainstem.rpc.rpc_server import RpcServer
 from mainstem.rpc.wire.client_connection import Connect, connect_tcp
+from mainstem.rpc.wire.hello import PROTOCOL_VERSION
 from mainstem.rpc.wire.identity import Identity
 
 
@@ -93,6 +95,8 @@ class Node:
         self.exchange.register(self.handlers)
         self.members: dict[int, Recorder] = {}
         self.server: RpcServer | None = None
+        self.newest = PROTOCOL_VERSION
+        """The newest version that its server speaks."""
         self.address = Address("127.0.0.1", 0)
 
     def join(self, *groups: int) -> None:
@@ -103,6 +107,7 @@ class Node:
     async def listen(self) -> None:
         """Serve, at the same address each time."""
         self.server = RpcServer(self.handlers, name=f"node {self.identity.node_id}", node=self.identity)
+        self.server.hello = msgspec.structs.replace(self.server.hello, newest=self.newest)
         self.address = Address(*await self.server.start(*self.address))
 
     async def stop_listening(self) -> None:

@@ -23,7 +23,7 @@ from mainstem.rpc.wire.frames import (
     bare_reply,
     encode,
 )
-from mainstem.rpc.wire.hello import Hello
+from mainstem.rpc.wire.hello import PROTOCOL_VERSION, Hello
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 
 
@@ -129,7 +129,15 @@ def test_highest_common_version_is_spoken() -> None:
     callee = CalleeConnection()
     hello = Hello(oldest=1, newest=9, frame_bytes_max=1 << 20)
     list(callee.receive(joined(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(hello)))))
-    assert callee.version == 1
+    assert callee.version == PROTOCOL_VERSION
+    assert callee.tells
+
+
+def test_a_peer_of_the_first_version_is_told_nothing() -> None:
+    caller = CallerConnection()
+    caller.receive(joined(encode(FrameKind.HELLO, 0, body=msgspec.msgpack.encode(Hello(newest=1)))))
+    assert caller.version == 1
+    assert not caller.tells
 
 
 def test_frame_larger_than_the_peer_accepts_is_not_sent() -> None:

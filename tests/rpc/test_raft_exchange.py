@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.rpc.conftest import Run
 from tests.rpc.raft_nodes import Node, append, connected, entries_of, heartbeat, until
 
 from mainstem.raft.entry import Entry
-from mainstem.raft.messages import Append, Heartbeat, Message
+from mainstem.raft.messages import Append, AppendResponse, Heartbeat, Message
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import CallFailed, IdentityMissing
 from mainstem.rpc.raft import raft_link
@@ -105,6 +106,116 @@ def test_heartbeats_do_not_wait_for_appends(run: Run) -> None:
             assert ahead <= 1 + raft_link.BYTES_IN_FLIGHT_MAX // MIB
             await group.until(lambda: len(group.messages) == 31)
             assert [index for index, _ in entries_of(group.messages)] == list(range(1, 31))
+
+    run(test)
+
+
+async def in_turns(one: Node, two: Node, count: int) -> None:
+    """Send so many deliveries of a heartbeat, each once the one before has arrived."""
+    group = two.members[0]
+    first = len(group.messages)
+    for place in range(count):
+        one.exchange.send(0, [heartbeat(1, 2, place)])
+        await group.until(lambda place=place: len(group.messages) == first + place + 1)  # type: ignore[misc]
+
+
+def test_an_answer_now_and_then_stands_for_the_deliveries_before(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        async with connected(one, two):
+            link = one.exchange.links[2]
+            await in_turns(one, two, 1)
+            await until(lambda: not link.deliveries_in_flight)
+            count = 10 * (raft_link.UNASKED_MAX + 1)
+            began = asyncio.get_running_loop().time()
+            await in_turns(one, two, count)
+            await until(lambda: link.deliveries_in_flight <= raft_link.UNASKED_MAX)
+            due = (asyncio.get_running_loop().time() - began) / raft_link.ASKS_EACH_SECONDS
+            answered = sum(link.counters.round_trip_counts) - 1
+            assert link.counters.deliveries == 1 + count
+            assert answered <= count / (raft_link.UNASKED_MAX + 1) + due + 1
+            await asyncio.sleep(raft_link.ASKS_EACH_SECONDS * 1.1)
+            await in_turns(one, two, 1)
+            await until(lambda: not link.deliveries_in_flight)
+
+    run(test)
+
+
+def test_many_bytes_ask_for_an_answer(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        async with connected(one, two):
+            link, group = one.exchange.links[2], two.members[0]
+            await in_turns(one, two, 1)
+            half = raft_link.UNASKED_BYTES_MAX // 2
+            for place in range(4):
+                one.exchange.send(0, [append(1, 2, place, bytes(half))])
+                await group.until(lambda place=place: len(group.messages) == 2 + place)  # type: ignore[misc]
+            await until(lambda: link.deliveries_in_flight < 2)
+
+    run(test)
+
+
+def test_an_acknowledgement_that_may_wait_leaves_with_the_next_message(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1, bounds=Bounds(waits_seconds=PATIENCE_SECONDS)), Node(2)
+        async with connected(one, two, groups=(0, 1)):
+            link, group = one.exchange.links[2], two.members[0]
+            await in_turns(one, two, 1)
+            await until(lambda: not link.deliveries_in_flight)  # an answer lets go of what waits
+            deliveries = link.counters.deliveries
+            waits = AppendResponse(1, 2, 1, 7, may_wait=True)
+            one.exchange.send(0, [waits])
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert link.counters.deliveries == deliveries
+            one.exchange.send(1, [heartbeat(1, 2, 5)])
+            await group.until(lambda: waits in group.messages)
+            await two.members[1].until(lambda: two.members[1].messages == [heartbeat(1, 2, 5)])
+            assert link.counters.deliveries == deliveries + 1
+
+    run(test)
+
+
+def test_an_acknowledgement_that_may_wait_leaves_soon(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        async with connected(one, two):
+            waits = AppendResponse(1, 2, 1, 7, may_wait=True)
+            for count in range(1, 4):
+                one.exchange.send(0, [waits])
+                await two.members[0].until(lambda count=count: two.members[0].messages == [waits] * count)  # type: ignore[misc]
+
+    run(test)
+
+
+def test_a_peer_that_answers_everything_is_asked_each_time(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        two.newest = 1
+        async with connected(one, two):
+            link = one.exchange.links[2]
+            await in_turns(one, two, 40)
+            await until(lambda: not link.deliveries_in_flight)
+            assert sum(link.counters.round_trip_counts) == link.counters.deliveries == 40
+
+    run(test)
+
+
+def test_the_sender_hears_of_nonsense_with_the_next_answer(run: Run) -> None:
+    async def test() -> None:
+        one, two = Node(1), Node(2)
+        async with connected(one, two):
+            link = one.exchange.links[2]
+            await in_turns(one, two, 1)
+            await until(lambda: not link.deliveries_in_flight)
+            one.exchange.send(0, [Append(1, 2, 1, 0, 0, 0, (Entry(2, 1, 0, 1, b"x"),))])  # of a term that is not yet
+            await in_turns(one, two, raft_link.UNASKED_MAX + 1)
+            await until(lambda: link.counters.refused == 1)
+            assert "term 2" in link.trouble
+            await in_turns(one, two, raft_link.UNASKED_MAX + 1)
+            await until(lambda: not link.trouble)
+            assert link.counters.connects == 1
 
     run(test)
 

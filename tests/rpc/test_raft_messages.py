@@ -153,7 +153,9 @@ def test_bytes_on_the_wire_stay_what_they_are() -> None:
     beat = to_wire(3, raft.Heartbeat(1, 2, 9, 100, 4))
     assert msgspec.msgpack.encode(Delivery([beat])).hex() == "919195030309" + "6404"
     (append,), _ = sent(raft.Append(1, 2, 9, 5, 8, 4, (Entry(9, 6, 0, 2, b"xy"),)))
-    assert msgspec.msgpack.encode(append).hex() == "97010709050804" + "91" + "9509060091" + "02" + "02"
+    assert msgspec.msgpack.encode(append).hex() == "98010709050804" + "91" + "9509060091" + "02" + "02" + "c2"
+    older = bytes.fromhex("97010709050804" + "91" + "9509060091" + "02" + "02")  # of the version before
+    assert msgspec.msgpack.decode(older, type=wire.AnyWireMessage) == append
     snapshot = raft.InstallSnapshot(1, 2, 9, Snapshot(5, 4, Membership.of([3, 1, 2], [4])))
     assert msgspec.msgpack.encode(to_wire(7, snapshot)).hex() == "97070709050493010203" + "9104"
 

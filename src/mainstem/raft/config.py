@@ -49,6 +49,10 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     messages of their own: that saves a third of the messages, and followers apply up to a heartbeat interval later
     under little load."""
 
+    acknowledgements_wait: bool = False
+    """A leader counts on as many followers as a majority takes, and lets the acknowledgements of the others wait for
+    another message to go with: with three members that is nearly half of them."""
+
     may_forget: bool = False
     """Members may come back without entries they acknowledged, because their drivers do not wait for the disk.
     Committed entries may then be lost, and the leader finds them missing: without this setting such a member would

@@ -245,6 +245,11 @@ class RaftCore:
         self._leading().replication.member_forgot(peer)
         self._touched = True
 
+    def copies_awaited(self) -> None:
+        """Note that somebody waits until more members than a majority hold an entry."""
+        if self._leadership is not None:
+            self._leadership.replication.ask_all()
+
     def campaign(self) -> None:
         """Stand for election now, if this node may."""
         if self.role is not Role.LEADER:
@@ -378,7 +383,7 @@ class RaftCore:
         if (
             leadership.replication.due
             or self._outbox
-            or log.applied_index < log.applicable_index
+            or (log.applied_index < log.commit_index and log.applied_index < log.persisted_index)
             or leadership.over is not None
         ):
             self._after_leader()
@@ -528,7 +533,11 @@ class RaftCore:
         messages = self._messages()
         installing = following.installing is not None
         snapshot = following.take_snapshot() if installing else None
-        snapshots_to_send = self._snapshots_to_send()
+        leadership = self._leadership
+        snapshots_to_send: tuple[InstallSnapshot, ...] = ()
+        if leadership is not None and leadership.replication.snapshots_to_send:
+            snapshots_to_send = tuple(leadership.replication.snapshots_to_send)
+            leadership.replication.snapshots_to_send.clear()
         committed: tuple[Entry, ...] = ()
         if log.applied_index < log.commit_index and not (installing or self._applying_waits):
             committed = log.to_apply(self._config.apply_bytes_max)
@@ -564,7 +573,8 @@ class RaftCore:
             last = committed[-1].index
             self._applying_waits = applied_to is not None and applied_to < last
             log.applied(last if applied_to is None else applied_to)
-            if (log.applied_index < log.applicable_index and not self._applying_waits) or self._reads.settled:
+            behind = log.applied_index < log.commit_index and log.applied_index < log.persisted_index
+            if (behind and not self._applying_waits) or self._reads.settled:
                 self._touched = True
 
     @property
@@ -602,10 +612,3 @@ class RaftCore:
         messages = tuple(self._outbox)
         self._outbox.clear()
         return messages
-
-    def _snapshots_to_send(self) -> tuple[InstallSnapshot, ...]:
-        if self._leadership is None or not self._leadership.replication.snapshots_to_send:
-            return ()
-        snapshots = tuple(self._leadership.replication.snapshots_to_send)
-        self._leadership.replication.snapshots_to_send.clear()
-        return snapshots

@@ -36,6 +36,10 @@ class Followership:
         self._verified_index = 0
         self._acknowledged_index = 0
         self._ack_due = False
+        self._prompt_to = 0
+        """An acknowledgement up to here must not wait: the leader counts on it."""
+        self._prompt_due = False
+        """True when one is due that must not wait, whatever it is up to."""
         self._install_due = False
         self._heartbeat_response: HeartbeatResponse | None = None
         self.installing: Snapshot | None = None
@@ -48,6 +52,8 @@ class Followership:
         self._verified_index = self._log.commit_index
         self._acknowledged_index = 0
         self._ack_due = False
+        self._prompt_to = 0
+        self._prompt_due = False
 
     # --- from the leader -----------------------------------------------------------------------------------
 
@@ -89,8 +95,11 @@ class Followership:
         self._verified_index = max(self._verified_index, end)
         if message.commit_index > log.commit_index:
             log.commit_to(min(message.commit_index, end))
+        if not message.may_wait:
+            self._prompt_to = max(end, self._prompt_to)
         if not message.entries or end <= self._acknowledgeable_index:
             self._ack_due = True
+            self._prompt_due = self._prompt_due or not message.may_wait
 
     def _reject(self, message: Append) -> None:
         log = self._log
@@ -155,9 +164,12 @@ class Followership:
     def collect(self) -> None:
         """Put the answers to the leader into the outbox."""
         if self._ack_due and self._leader_id != NOBODY:
+            may_wait = self._acknowledged_index >= self._prompt_to and not self._prompt_due
             self._acknowledged_index = self._acknowledgeable_index
-            self._outbox.append(AppendResponse(self._node_id, self._leader_id, self._term, self._acknowledged_index))
-        self._ack_due = False
+            self._outbox.append(
+                AppendResponse(self._node_id, self._leader_id, self._term, self._acknowledged_index, may_wait=may_wait)
+            )
+        self._ack_due = self._prompt_due = False
 
     def take_snapshot(self) -> Snapshot | None:
         """The snapshot to install, once."""

@@ -17,7 +17,8 @@ from mainstem.raft.entry import Entry, Snapshot
 class Append(msgspec.Struct, frozen=True):
     """Leader to member: put `entries` behind the entry (`previous_index`, `previous_term`).
 
-    Without entries it asks whether the logs match there, or brings news of the commit index."""
+    Without entries it asks whether the logs match there, or brings news of the commit index. `may_wait`: enough other
+    members are asked for an acknowledgement at once, so that this one's may wait for another message to go with."""
 
     sender: int
     to: int
@@ -26,13 +27,14 @@ class Append(msgspec.Struct, frozen=True):
     previous_term: int
     commit_index: int
     entries: tuple[Entry, ...] = ()
+    may_wait: bool = False
 
 
 class AppendResponse(msgspec.Struct, frozen=True):
     """Member to leader. Accepted: the logs match up to `match_index`, and that much is durable here.
 
     Rejected: there is no entry (`previous_index`, of the term asked for) here; matching entries lie at or below
-    `hint_index`, where this log has an entry of `hint_term`."""
+    `hint_index`, where this log has an entry of `hint_term`. `may_wait`: as in the append that this is about."""
 
     sender: int
     to: int
@@ -42,6 +44,7 @@ class AppendResponse(msgspec.Struct, frozen=True):
     previous_index: int = 0
     hint_index: int = 0
     hint_term: int = 0
+    may_wait: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

@@ -46,13 +46,13 @@ from mainstem.supervised import Supervision
 
 log = logging.getLogger(__name__)
 
-_REQUEST, _CANCEL = int(FrameKind.REQUEST), int(FrameKind.CANCEL)
+_REQUEST, _CANCEL, _TELL = int(FrameKind.REQUEST), int(FrameKind.CANCEL), int(FrameKind.TELL)
 
 PROMPT_DELAY_SECONDS = 0.005
 """The answer to a small prompt call waits for others at most this long: some turns of a busy loop…"""
 
 PROMPT_ANSWERS_MAX = 16
-"""…and for at most so many others: a quarter of what a caller has under way
+"""…and until there were so many requests, those told included: a quarter of what a caller has under way
 (`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
 
 PROMPT_SMALL_BYTES = 64 * 1024
@@ -67,14 +67,15 @@ class PromptAnswers:
     def __init__(self, write: Callable[[list[Buffer]], None]) -> None:
         self._write = write
         self._answers: list[Buffer] = []
-        self._count = 0
+        self.requests = 0
+        """Requests since answers left last."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, answer: list[Buffer], request_bytes: int) -> None:
         """Add an answer; `request_bytes` is the size of its request's attachment."""
         self._answers += answer
-        self._count += 1
-        if self._count >= PROMPT_ANSWERS_MAX or request_bytes >= PROMPT_SMALL_BYTES:
+        self.requests += 1
+        if self.requests >= PROMPT_ANSWERS_MAX or request_bytes >= PROMPT_SMALL_BYTES:
             self.send()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(PROMPT_DELAY_SECONDS, self.send)
@@ -83,7 +84,7 @@ class PromptAnswers:
         """Write all waiting answers."""
         self.forget()
         if self._answers:
-            answers, self._answers, self._count = self._answers, [], 0
+            answers, self._answers, self.requests = self._answers, [], 0
             self._write(answers)
 
     def forget(self) -> None:
@@ -207,6 +208,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         """It ends for what its peer did, or for being one too many; whatever else comes is not looked at."""
         self._hello_timer: asyncio.TimerHandle | None = None
         self._prompt_answers = PromptAnswers(self._write)
+        self._told_failed: dict[int, Exception] = {}
+        """By method: the error of the first told request that failed since the last answer, which the next answer
+        brings."""
         self.heard_at = time.monotonic()
         """When the peer was heard last, by the monotonic clock."""
 
@@ -256,6 +260,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                     self._meet()
                 if frame.kind == _REQUEST:
                     self._open(frame)
+                elif frame.kind == _TELL:
+                    self._hear(frame)
                 elif running := self._calls.get(frame.request_id):
                     if frame.kind == _CANCEL:
                         running.task.cancel()
@@ -346,10 +352,24 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._call_bytes += size
         task.add_done_callback(lambda task: self._finish(request.request_id, task))
 
+    def _hear(self, told: Frame) -> None:
+        """Do what a request wants that is not answered. Raises `ProtocolViolation` where nothing is told like that."""
+        found = self._server.handlers.find(told.code)
+        if found is None or not found.prompt or (found.method.nodes_only and self.node is None):
+            raise ProtocolViolation(f"method {told.code} without a wish for an answer, which is not for this caller")
+        self._prompt_answers.requests += 1
+        try:
+            found.handler(self._call(told, found.method))
+        except Exception as error:
+            self._told_failed.setdefault(told.code, error)
+
     def _answer_promptly(self, request: Frame, found: BoundMethod) -> None:
         try:
             call = self._call(request, found.method)
-            answer = self._core.reply(request.request_id, found.handler(call), streams=False)
+            reply = found.handler(call)
+            if self._told_failed and (failed := self._told_failed.pop(request.code, None)) is not None:
+                raise failed
+            answer = self._core.reply(request.request_id, reply, streams=False)
         except msgspec.DecodeError as error:
             answer = self._core.fail(request.request_id, RpcErrorCode.MALFORMED, f"malformed: {error}")
         except Exception as error:

@@ -118,8 +118,10 @@ class Leadership:
 
     def append_response(self, message: AppendResponse) -> None:
         if self.replication.append_response(message):
-            self.commit()
-            self._continue_transfer(message.sender)
+            if message.match_index > self._log.commit_index:  # the last of three to hold an entry changes nothing
+                self.commit()
+            if self._transfer_to:
+                self._continue_transfer(message.sender)
 
     def snapshot_response(self, message: InstallSnapshotResponse) -> None:
         if self.replication.snapshot_response(message):

@@ -26,6 +26,14 @@ PROBE_BYTES_MAX = 64 * 1024
 """A probe, which may be repeated many times, carries entries only up to this size: a new leader's no-op, not a
 block."""
 
+ALL_PROMPT_TICKS = 20
+"""After somebody has waited for more copies than a majority no acknowledgement waits for so many ticks: longer than it
+is mostly until the next request of that kind, for it is a topic's setting."""
+
+WAITING_BYTES_MAX = 64 * 1024
+"""An acknowledgement waits only while no more bytes than that are under way to its member: it is small requests that
+cost less by it, and large ones need their room again."""
+
 LEARNER_BYTES_MAX = 2 * 1024 * 1024
 """Bytes of entries that a learner is sent before it acknowledges some. It writes them at once, and whatever else its
 disk writes waits for that long: some ten ms."""
@@ -48,7 +56,31 @@ class Replication:
         """Bytes that learners may still be sent before the next tick."""
         self._grown_bytes = 0
         """Bytes that the log has grown by since the last tick."""
+        self._may_wait: frozenset[int] = frozenset()
+        """The members whose acknowledgements may wait."""
+        self._all_prompt_ticks = 0
+        """So many ticks are left in which no acknowledgement waits."""
         self.follow_membership()
+
+    def choose_prompt(self) -> None:
+        """Count on the members that hold the most, as many as a majority takes besides this node."""
+        membership = self._log.memberships.current
+        config = self._config
+        if not config.acknowledgements_wait or config.node_id not in membership.voters or self._all_prompt_ticks > 0:
+            self._may_wait = frozenset()
+            return
+        able = [
+            (-progress.match_index, node_id)
+            for node_id, progress in self.peers.items()
+            if node_id in membership.voters and progress.state is SendState.REPLICATE
+        ]
+        self._may_wait = frozenset(node_id for _, node_id in sorted(able)[membership.quorum - 1 :])
+
+    def ask_all(self) -> None:
+        """For a while, let no acknowledgement wait: somebody waits for more than a majority."""
+        if self._config.acknowledgements_wait:
+            self._all_prompt_ticks = ALL_PROMPT_TICKS
+            self._may_wait = frozenset()
 
     def follow_membership(self) -> None:
         """Start to track new members, and forget removed ones."""
@@ -57,6 +89,7 @@ class Replication:
             del self.peers[node_id]
         for node_id in sorted(members - self.peers.keys()):
             self.peers[node_id] = Progress(node_id, self._log.last_index + 1)
+        self.choose_prompt()
         self.due = True
 
     # --- the pace of learners ------------------------------------------------------------------------------
@@ -70,6 +103,8 @@ class Replication:
         """Let learners have more."""
         self._learner_bytes = ticks * self._config.learner_bytes_per_tick + 2 * self._grown_bytes
         self._grown_bytes = 0
+        self._all_prompt_ticks -= ticks
+        self.choose_prompt()
         if self._log.memberships.current.learners:
             self.due = True
 
@@ -78,15 +113,16 @@ class Replication:
     def held_by(self, count: int) -> int:
         """The highest index that at least `count` voters hold durably; 0 if there are fewer voters."""
         voters = self._log.memberships.current.voters
-        if count == 1 and not self.peers and voters == {self._config.node_id}:
+        own, peers = self._config.node_id, self.peers
+        if count == 1 and not peers and voters == {own}:
             return self._log.persisted_index
-        held = sorted(map(self._held_by_voter, voters), reverse=True)
+        here = self._held_here()
+        held = [here if voter == own else peers[voter].match_index for voter in voters]
+        held.sort(reverse=True)
         return held[count - 1] if 0 < count <= len(held) else 0
 
-    def _held_by_voter(self, node_id: int) -> int:
-        if node_id == self._config.node_id:
-            return self._log.persisted_index
-        return self.peers[node_id].match_index
+    def _held_here(self) -> int:
+        return self._log.persisted_index
 
     def quorum_index(self) -> int:
         """The highest index that a majority holds durably."""
@@ -187,6 +223,7 @@ class Replication:
         progress = self.peers.get(node_id)
         if progress is not None and progress.state is SendState.REPLICATE:
             progress.probe(progress.match_index + 1, paused=True)
+            self.choose_prompt()
 
     def snapshot_sent(self, node_id: int, ok: bool) -> None:
         progress = self.peers.get(node_id)
@@ -239,8 +276,11 @@ class Replication:
             last_to_send = min(last_index, progress.match_index + config.entries_in_flight_max)
             size_max = min(append_max, self._learner_bytes) if learns else append_max
             entries = log.entries(progress.next_index, last_to_send, size_max)
-            self._append(progress, entries)
-            size = sum(entry.size for entry in entries)
+            size = 0
+            for entry in entries:
+                size += entry.size
+            waits = progress.node_id in self._may_wait and progress.bytes_in_flight + size <= WAITING_BYTES_MAX
+            self._append(progress, entries, may_wait=waits)
             progress.sent(entries[-1].index, size)
             if learns:
                 self._learner_bytes -= size
@@ -259,7 +299,7 @@ class Replication:
         self._append(progress, entries)
         progress.paused = True
 
-    def _append(self, progress: Progress, entries: list[Entry] | tuple[()]) -> None:
+    def _append(self, progress: Progress, entries: list[Entry] | tuple[()], *, may_wait: bool = False) -> None:
         previous_index = entries[0].index - 1 if entries else progress.next_index - 1
         self._outbox.append(
             Append(
@@ -270,6 +310,7 @@ class Replication:
                 self._log.term(previous_index),
                 self._log.commit_index,
                 tuple(entries),
+                may_wait,
             )
         )
         progress.probe_due = False

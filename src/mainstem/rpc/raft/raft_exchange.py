@@ -15,12 +15,13 @@ from types import MappingProxyType
 
 from mainstem.address import Address
 from mainstem.model import HistogramSample, Sample
-from mainstem.raft.messages import Message
+from mainstem.raft.messages import AppendResponse, Message
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.raft.raft_link import Backoff, RaftLink
 from mainstem.rpc.raft.raft_member import METADATA_QUORUM, Carried, RaftMember
 from mainstem.rpc.raft.raft_messages import (
     DELIVER,
+    AnyWireMessage,
     Delivery,
     DeliveryRefused,
     attachment_bytes,
@@ -66,6 +67,9 @@ class RaftExchange:
         self._links: dict[int, RaftLink] = {}
         self._closing = Errands(self._supervision, "raft link that ends")
         self._to_flush: set[int] = set()
+        self._waiting: set[int] = set()
+        """Nodes to which something waits for another message to go with."""
+        self._waits: asyncio.TimerHandle | None = None
         self._flush_soon = False
         self._unreachable: set[tuple[int, int]] = set()
         """(node, Raft group) pairs that are to be told of lost messages."""
@@ -97,9 +101,24 @@ class RaftExchange:
                 self._tell(message.to, group)
             else:
                 link.outbox.put(group, message)
-                self._to_flush.add(message.to)
-        if not self._flush_soon:
+                if type(message) is AppendResponse and message.may_wait:
+                    self._wait(message.to)
+                else:
+                    self._to_flush.add(message.to)
+        if not self._flush_soon and self._to_flush:
             self._schedule()
+
+    def _wait(self, node_id: int) -> None:
+        """Have a message leave with the next to the same node, or soon."""
+        self._waiting.add(node_id)
+        if self._waits is None and not self._closed:
+            self._waits = asyncio.get_running_loop().call_later(self._bounds.waits_seconds, self._waited)
+
+    def _waited(self) -> None:
+        self._waits = None
+        if self._waiting and not self._closed:
+            self._to_flush |= self._waiting
+            self._flush()
 
     # for the node
 
@@ -150,6 +169,8 @@ class RaftExchange:
     async def close(self) -> None:
         """End all links and wait for them. No member is called any more."""
         self._closed = True
+        if self._waits is not None:
+            self._waits.cancel()
         for link in self._links.values():
             self._end(link)
         self._links.clear()
@@ -223,6 +244,7 @@ class RaftExchange:
     def _flush(self) -> None:
         self._flush_soon = False
         nodes, self._to_flush = self._to_flush, set()
+        self._waiting -= nodes
         for node_id in nodes:
             if (link := self._links.get(node_id)) is not None:
                 try:
@@ -248,6 +270,15 @@ class RaftExchange:
         self._newest_connection[sender] = call.connection
         messages = call.request.messages
         attachment = memoryview(call.attachment).toreadonly()
+        if len(messages) == 1 and attachment_bytes(messages[0]) == len(attachment):
+            self._received_messages += 1
+            self._received_bytes += len(attachment)
+            message = self._message(messages[0], sender, attachment)
+            if isinstance(message, str):
+                raise self._makes_no_sense(sender, 1, [message])
+            if message is not None:
+                self._hand_over(messages[0].group, [message], sender)
+            return DONE
         lengths = list(map(attachment_bytes, messages))
         if sum(lengths) != len(attachment):
             self._received_refused += len(messages)
@@ -259,29 +290,38 @@ class RaftExchange:
         position = 0
         for wire, length in zip(messages, lengths, strict=True):
             start, position = position, position + length
-            group = wire.group
-            member = self._members.get(group)
-            if member is None:
-                continue
-            try:
-                message = from_wire(wire, sender, self.node.node_id, member, attachment[start:position])
-            except ValueError as error:
-                nonsense.append(f"{type(wire).__name__} of group {group}: {error}")
-            else:
-                if group in by_group:
-                    by_group[group].append(message)
-                else:
-                    by_group[group] = [message]
+            message = self._message(wire, sender, attachment[start:position])
+            if isinstance(message, str):
+                nonsense.append(message)
+            elif message is not None:
+                by_group.setdefault(wire.group, []).append(message)
         self._received_messages += len(messages)
         self._received_bytes += len(attachment)
         for group, received in by_group.items():
-            if (member := self._members.get(group)) is not None:
-                try:
-                    member.received(received)
-                except Exception:
-                    log.exception("group %d failed on messages of node %d", group, sender)
+            self._hand_over(group, received, sender)
         if nonsense:
-            self._received_refused += len(nonsense)
-            log.error("node %d sent %d messages that make no sense: %s", sender, len(nonsense), nonsense[0])
-            raise DeliveryRefused(f"{len(nonsense)} of {len(messages)} messages dropped: {nonsense[0]}")
+            raise self._makes_no_sense(sender, len(messages), nonsense)
         return DONE
+
+    def _message(self, wire: AnyWireMessage, sender: int, attachment: memoryview) -> Message | str | None:
+        """A message as the core takes it; a string: why it makes no sense; None: its Raft group has no member here."""
+        member = self._members.get(wire.group)
+        if member is None:
+            return None
+        try:
+            return from_wire(wire, sender, self.node.node_id, member, attachment)
+        except ValueError as error:
+            return f"{type(wire).__name__} of group {wire.group}: {error}"
+
+    def _hand_over(self, group: int, received: list[Message], sender: int) -> None:
+        if (member := self._members.get(group)) is not None:
+            try:
+                member.received(received)
+            except Exception:
+                log.exception("group %d failed on messages of node %d", group, sender)
+
+    def _makes_no_sense(self, sender: int, count: int, nonsense: list[str]) -> DeliveryRefused:
+        """Note that of `count` messages some make no sense, and why; returns the answer."""
+        self._received_refused += len(nonsense)
+        log.error("node %d sent %d messages that make no sense: %s", sender, len(nonsense), nonsense[0])
+        return DeliveryRefused(f"{len(nonsense)} of {count} messages dropped: {nonsense[0]}")

@@ -2,7 +2,8 @@
 under way on it.
 
 The other end answers a delivery when it has taken it in, which is the backpressure: at most `BYTES_IN_FLIGHT_MAX` of
-entries are under way, so that no more than that lies ahead of a heartbeat. Without a connection no message waits: the
+entries are under way, so that no more than that lies ahead of a heartbeat. It takes deliveries in one after another, so
+the link asks for an answer now and then, and that stands for all before. Without a connection no message waits: the
 link drops it and tells Raft, which sends again what still matters. Only during the first attempt after a loss, and
 during one that the other node's own call brings about, does the link keep messages: these attempts usually succeed.
 """
@@ -104,6 +105,16 @@ on a link of 1 Gbit/s for 35 ms."""
 DELIVERIES_IN_FLIGHT_MAX = 64
 """Heartbeats and acknowledgements leave about once per turn of the loop and are answered within one of the peer's."""
 
+UNASKED_MAX = 15
+"""So many deliveries leave at most before one asks for an answer: a quarter of those that may be under way."""
+
+UNASKED_BYTES_MAX = 256 * 1024
+"""…and so many bytes of entries, a sixteenth of what may be under way."""
+
+ASKS_EACH_SECONDS = 0.1
+"""A delivery asks for an answer if none has for so long, about that from one heartbeat to the next: a peer that takes
+nothing in is found as soon as if each did."""
+
 RECONNECT_FIRST_SECONDS = 0.05
 RECONNECT_SECONDS_MAX = 1.0
 """A node that comes back is found within about an election timeout."""
@@ -117,8 +128,12 @@ REFUSED_SECONDS_MAX = 30.0
 
 
 class _UnderWay(NamedTuple):
+    """A delivery that asks for an answer, and those before it that did not."""
+
     sent_at: float
     size: int
+    """Bytes of entries in all of them."""
+    deliveries: int
 
 
 class RaftLink:
@@ -164,6 +179,11 @@ class RaftLink:
         """Set when the next attempt must not wait any longer."""
         self._under_way: dict[int, _UnderWay] = {}
         self._bytes_under_way = 0
+        self._deliveries_under_way = 0
+        self._unasked = 0
+        """Deliveries sent since the last that asked for an answer, and their bytes of entries."""
+        self._unasked_bytes = 0
+        self._asked_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._takes = False
         """Whether the other end has taken a delivery in on this connection."""
@@ -189,7 +209,8 @@ class RaftLink:
 
     @property
     def deliveries_in_flight(self) -> int:
-        return len(self._under_way)
+        """Deliveries of which it is not known yet whether they were taken in."""
+        return self._deliveries_under_way
 
     def start(self) -> None:
         self._task = self._supervision.start(self._run, f"raft link to {self.node_id}")
@@ -216,7 +237,7 @@ class RaftLink:
             if not self._attempting:
                 self.outbox.drop_all()
             return
-        while connection.lost is None and len(self._under_way) < DELIVERIES_IN_FLIGHT_MAX:
+        while connection.lost is None and self._deliveries_under_way < DELIVERIES_IN_FLIGHT_MAX:
             delivery = self.outbox.take(appends=self._bytes_under_way < BYTES_IN_FLIGHT_MAX)
             if delivery is None:
                 return
@@ -265,7 +286,7 @@ class RaftLink:
         self._lost_at = asyncio.get_running_loop().time()
         self._attempting = not refused
         self._under_way.clear()
-        self._bytes_under_way = 0
+        self._bytes_under_way = self._deliveries_under_way = self._unasked = self._unasked_bytes = 0
         self._lost()
         return self._refused_backoff.seconds() if refused else self._backoff.seconds()
 
@@ -295,14 +316,27 @@ class RaftLink:
 
     def _send(self, connection: ClientConnection, delivery: Outgoing) -> None:
         counters = self.counters
+        size = delivery.size
+        now = asyncio.get_running_loop().time()
+        asks = (
+            not self._takes
+            or self._unasked == UNASKED_MAX
+            or self._unasked_bytes + size >= UNASKED_BYTES_MAX
+            or now - self._asked_at >= ASKS_EACH_SECONDS
+            or not connection.tells
+        )
+        request_id = 0
         try:
-            request_id = connection.open(
-                DELIVER,
-                Delivery(delivery.messages),
-                delivery.buffers,
-                self._delivery_ms,
-                self._answered,
-            )
+            if asks:
+                request_id = connection.open(
+                    DELIVER,
+                    Delivery(delivery.messages),
+                    delivery.buffers,
+                    self._delivery_ms,
+                    self._answered,
+                )
+            else:
+                connection.tell(DELIVER, Delivery(delivery.messages), delivery.buffers)
         except RpcError:
             return  # the connection just ended; `_ended` tells
         except (ValueError, OverflowError) as error:
@@ -310,12 +344,18 @@ class RaftLink:
             for group in {message.group for message in delivery.messages}:
                 self._drop(group)
             return
-        now = asyncio.get_running_loop().time()
-        self._under_way[request_id] = _UnderWay(now, delivery.size)
-        self._bytes_under_way += delivery.size
         counters.deliveries += 1
         counters.messages += len(delivery.messages)
-        counters.entry_bytes += delivery.size
+        counters.entry_bytes += size
+        self._deliveries_under_way += 1
+        self._bytes_under_way += size
+        if not asks:
+            self._unasked += 1
+            self._unasked_bytes += size
+            return
+        self._under_way[request_id] = _UnderWay(now, self._unasked_bytes + size, self._unasked + 1)
+        self._unasked = self._unasked_bytes = 0
+        self._asked_at = now
         if self._watch is None:
             self._watch_from(now)
 
@@ -324,6 +364,7 @@ class RaftLink:
         if sent is None:
             return
         self._bytes_under_way -= sent.size
+        self._deliveries_under_way -= sent.deliveries
         if answer.error is None:
             if self._told or not self._takes:
                 self._works()

@@ -59,6 +59,7 @@ class WireAppend(WireMessage, frozen=True, array_like=True, tag=1):
     previous_term: Number
     commit_index: Number
     entries: Annotated[tuple[WireEntry, ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+    may_wait: bool = False
 
 
 class WireAppendResponse(WireMessage, frozen=True, array_like=True, tag=2):
@@ -67,6 +68,7 @@ class WireAppendResponse(WireMessage, frozen=True, array_like=True, tag=2):
     previous_index: Number
     hint_index: Number
     hint_term: Number
+    may_wait: bool = False
 
 
 class WireHeartbeat(WireMessage, frozen=True, array_like=True, tag=3):
@@ -181,7 +183,7 @@ def append_pieces(
 ) -> Iterator[tuple[WireAppend, list[Buffer], int]]:
     """An append as one or more pieces that follow each other and mean the same, each with at most `bytes_max`
     bytes of entries unless a single entry is larger: (piece, its buffers, their bytes)."""
-    term, commit_index = message.term, message.commit_index
+    term, commit_index, may_wait = message.term, message.commit_index, message.may_wait
     previous_index, previous_term = message.previous_index, message.previous_term
     entries: list[WireEntry] = []
     buffers: list[Buffer] = []
@@ -191,13 +193,15 @@ def append_pieces(
         for part in parts:
             length += len(part)
         if entries and (size + length > bytes_max or len(entries) == ENTRIES_MAX):
-            yield WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries)), buffers, size
+            piece = WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries), may_wait)
+            yield piece, buffers, size
             previous_index, previous_term = entries[-1].index, entries[-1].term
             entries, buffers, size = [], [], 0
         entries.append(WireEntry(entry.term, entry.index, entry.kind, numbers, length))
         buffers.extend(parts)
         size += length
-    yield WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries)), buffers, size
+    piece = WireAppend(group, term, previous_index, previous_term, commit_index, tuple(entries), may_wait)
+    yield piece, buffers, size
 
 
 def attachment_bytes(message: AnyWireMessage) -> int:
@@ -244,5 +248,5 @@ def _append(message: WireAppend, sender: int, to: int, member: RaftMember, attac
         position = stop
     return raft.Append(
         sender, to, message.term, message.previous_index, message.previous_term, message.commit_index,
-        tuple(entries),
+        tuple(entries), message.may_wait,
     )  # fmt: skip

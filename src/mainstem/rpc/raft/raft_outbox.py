@@ -18,7 +18,14 @@ from mainstem.errors import MainstemError
 from mainstem.model import Buffer
 from mainstem.raft.messages import Append, Message
 from mainstem.rpc.raft.raft_member import Carried, RaftMember
-from mainstem.rpc.raft.raft_messages import MESSAGES_MAX, AnyWireMessage, WireAppend, append_pieces, to_wire
+from mainstem.rpc.raft.raft_messages import (
+    MESSAGES_MAX,
+    AnyWireMessage,
+    WireAppend,
+    WireEntry,
+    append_pieces,
+    to_wire,
+)
 from mainstem.supervised import Errands, Supervision
 
 log = logging.getLogger(__name__)
@@ -26,6 +33,9 @@ log = logging.getLogger(__name__)
 DELIVERY_BYTES_MAX = 1024 * 1024
 """Bytes of entries in one delivery, unless a single entry is larger: so much may lie ahead of a heartbeat,
 several times at most (`RaftLink`); larger deliveries gain nothing."""
+
+PIECES_MAX = 8
+"""Blocks that wait in their wire form, ready to leave: those of all write groups in one turn, if nothing is behind."""
 
 LOADS_MAX = 4
 """Messages to one node whose entries are being loaded; each may be some megabytes."""
@@ -39,6 +49,9 @@ class Bounds(NamedTuple):
     """Heartbeats and acknowledgements of many seconds, for all Raft groups."""
     bytes: int = 256 * 1024 * 1024
     """Bytes of entries: a few Raft groups that catch up with all that a leader lets be in flight."""
+    waits_seconds: float = 0.005
+    """An acknowledgement that may wait for another message to the same node does so for this long at most: where the
+    members that the leader counts on stand still, clients wait so much longer for the others."""
     delivery_seconds: float = 5.0
     """A peer that takes in nothing for so long is stopped or gone: several elections could have been held."""
 
@@ -56,7 +69,7 @@ class Outgoing:
     """The content of one delivery."""
 
     messages: list[AnyWireMessage] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: Sequence[Buffer] = field(default_factory=list)
     size: int = 0
     """Bytes of the buffers."""
 
@@ -80,7 +93,7 @@ class Outbox:
         self._bounds = bounds
         self._small: deque[AnyWireMessage] = deque()
         self._appends: deque[_Waiting] = deque()
-        self._pieces: deque[tuple[WireAppend, list[Buffer], int]] = deque()
+        self._pieces: deque[tuple[WireAppend, Sequence[Buffer], int]] = deque()
         """Pieces of appends: (piece, its buffers, their bytes)."""
         self._held: dict[int, deque[_Waiting]] = {}
         """Per Raft group whose entries are being loaded: the appends behind those."""
@@ -100,6 +113,8 @@ class Outbox:
 
     def put(self, group: int, message: Message) -> None:
         if isinstance(message, Append):
+            if self._put_in_wire_form(group, message):
+                return
             size = 0
             for entry in message.entries:
                 size += entry.size
@@ -118,26 +133,62 @@ class Outbox:
         else:
             self._small.append(to_wire(group, message))
 
+    def _put_in_wire_form(self, group: int, message: Append) -> bool:
+        """Have an append of a single block leave next, if nothing waits before it and memory has the block. Returns
+        whether it does."""
+        member = self._members.get(group)
+        if (
+            len(message.entries) != 1
+            or self._appends
+            or self._held
+            or len(self._pieces) >= PIECES_MAX
+            or member is None
+        ):
+            return False
+        (entry,) = message.entries
+        try:
+            carried = member.carried(entry)
+        except Exception:  # comes again, and is told of
+            return False
+        if carried is None:
+            return False
+        numbers, buffers = carried
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        wire = WireEntry(entry.term, entry.index, entry.kind, numbers, size)
+        piece = WireAppend(
+            group, message.term, message.previous_index, message.previous_term, message.commit_index, (wire,),
+            message.may_wait,
+        )  # fmt: skip
+        self._pieces.append((piece, buffers, size))
+        return True
+
     def take(self, *, appends: bool) -> Outgoing | None:
         """The next delivery, without appends if they must wait; None: there is nothing to send."""
-        if self.is_idle:
-            return None
-        out = Outgoing()
         small = self._small
+        if not small and not self._appends:
+            if not self._pieces:
+                return None
+            if appends and len(self._pieces) == 1:
+                message, buffers, size = self._pieces.popleft()
+                return Outgoing([message], buffers, size)
+        out = Outgoing()
         if small and len(small) <= MESSAGES_MAX:
             out.messages += small
             small.clear()
         while small and len(out.messages) < MESSAGES_MAX:
             out.messages.append(small.popleft())
-        pieces = self._pieces
+        pieces, gathered = self._pieces, list[Buffer]()
         while appends and len(out.messages) < MESSAGES_MAX and (pieces or self._make_pieces()):
             message, buffers, size = pieces[0]
             if out.size and out.size + size > DELIVERY_BYTES_MAX:
                 break
             pieces.popleft()
             out.messages.append(message)
-            out.buffers += buffers
+            gathered += buffers
             out.size += size
+        out.buffers = gathered
         return out if out.messages else None
 
     def drop_all(self) -> None:

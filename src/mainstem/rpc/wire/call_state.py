@@ -37,7 +37,7 @@ from mainstem.rpc.wire.frames import (
     bare_reply,
     encode,
 )
-from mainstem.rpc.wire.hello import MAGIC, Hello, refusal
+from mainstem.rpc.wire.hello import MAGIC, TELLS_SINCE_VERSION, Hello, refusal
 from mainstem.rpc.wire.identity import NODE
 from mainstem.rpc.wire.method import DONE, Failure, Method, Nothing, Reply, decoded
 from mainstem.rpc.wire.tls import certificate_refusal
@@ -48,7 +48,7 @@ STREAM_WINDOW_ITEMS = 4
 REQUEST_ID_MAX = 0xFFFFFFFF
 
 
-_HELLO, _REQUEST, _REPLY, _ITEM, _END, _ERROR, _CANCEL, _CREDIT = map(int, FrameKind)
+_HELLO, _REQUEST, _REPLY, _ITEM, _END, _ERROR, _CANCEL, _CREDIT, _TELL = map(int, FrameKind)
 
 _encode_message = msgspec.msgpack.Encoder().encode
 
@@ -77,6 +77,11 @@ class _End:
     def as_node(self) -> bool:
         """Whether this end speaks for a node."""
         return self._hello.node is not None
+
+    @property
+    def tells(self) -> bool:
+        """Whether both ends know requests that are not answered."""
+        return self.version >= TELLS_SINCE_VERSION
 
     def hello(self) -> list[Buffer]:
         """The bytes to send first."""
@@ -236,6 +241,22 @@ class CallerConnection(_End):
         assert self._next_id not in self._calls, "request ids wrapped around onto a call still in flight"
         return request_id, buffers
 
+    def tell(
+        self, method: Method[Any, Any], request: msgspec.Struct, attachment: Sequence[Buffer] = ()
+    ) -> list[Buffer]:
+        """A request that is not answered, as the bytes to send; only where `_End.tells`.
+
+        Raises ValueError when the message is larger than the peer accepts."""
+        assert self.tells, "the other end expects to answer every request"
+        return encode(
+            _TELL,
+            0,
+            code=method.number,
+            body=_encode_message(request),
+            attachment=attachment,
+            frame_bytes_max=self._frame_bytes_max,
+        )
+
     def take(self, request_id: int) -> list[Buffer]:
         """The consumer took one element of a stream; returns the bytes to send, so that one more may come."""
         call = self._calls.get(request_id)
@@ -314,10 +335,10 @@ def _error(method: Method[Any, Any], frame: Frame) -> RpcError:
 
 
 class CalleeConnection(_End):
-    """The called end: gives the frames of requests, cancels and credits. The driver keeps the open requests, and
-    answers each once."""
+    """The called end: gives the frames of requests, told ones, cancels and credits. The driver keeps the open requests,
+    and answers each once."""
 
-    _takes = frozenset({_REQUEST, _CANCEL, _CREDIT})
+    _takes = frozenset({_REQUEST, _CANCEL, _CREDIT, _TELL})
     _peer_is = "calling"
 
     def receive(self, data: Buffer) -> Iterator[Frame]:
@@ -326,7 +347,7 @@ class CalleeConnection(_End):
             yield from self.received(count)
 
     def received(self, count: int) -> Iterator[Frame]:
-        """The requests, cancels and credits in the bytes that were written to `writable`; exhaust the
+        """The requests, told ones, cancels and credits in the bytes that were written to `writable`; exhaust the
         iterator. Raises `ProtocolViolation`, `VersionMismatch` or `IdentityRefused`: close the connection."""
         return self._frames(count)
 

@@ -104,6 +104,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write(buffers)
         return request_id
 
+    @property
+    def tells(self) -> bool:
+        """Whether the peer takes requests that are not answered; known once it has greeted."""
+        return self._core.tells
+
+    def tell(self, method: Method[Any, Any], request: Any, attachment: Sequence[Buffer]) -> None:
+        """Send a request that is not answered; only where `tells`. The attachment's buffers must not change before a
+        later request on this connection is answered.
+
+        Raises ValueError when the message is larger than the peer accepts, and the error that ended the
+        connection."""
+        if self.lost is not None:
+            raise self.lost
+        self._write(self._core.tell(method, request, attachment))
+
     def took(self, request_id: int) -> None:
         self._write(self._core.take(request_id))
 

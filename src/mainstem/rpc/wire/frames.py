@@ -64,6 +64,8 @@ class FrameKind(enum.IntEnum):
     """The caller no longer wants the answer."""
     CREDIT = 8
     """The caller took one ITEM and can hold one more."""
+    TELL = 9
+    """A request that is not answered; its request id is 0. From protocol version 2 on."""
 
 
 class RpcErrorCode(enum.IntEnum):

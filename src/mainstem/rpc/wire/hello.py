@@ -20,8 +20,10 @@ from mainstem.rpc.errors import (
 from mainstem.rpc.wire.frames import FRAME_BYTES_MAX
 from mainstem.rpc.wire.identity import ANY_NODE, CLIENT, Identity
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""From version 2 on there are requests that are not answered (`FrameKind.TELL`)."""
 PROTOCOL_VERSION_OLDEST = 1
+TELLS_SINCE_VERSION = 2
 MAGIC = "mainstem-rpc"
 
 

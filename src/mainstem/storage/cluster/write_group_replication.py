@@ -150,6 +150,7 @@ class Consensus:
             election_ticks=ELECTION_TICKS,
             heartbeat_ticks=HEARTBEAT_TICKS,
             commits_with_heartbeats=True,
+            acknowledgements_wait=durability is Durability.ASYNC,
             learner_bytes_per_tick=max(1, round(TICK_SECONDS * learner_bytes_per_second)),
             may_forget=durability is Durability.ASYNC or self.has_lost(group),
         )

@@ -166,6 +166,8 @@ class WriteGroup:
         """Make a ticket wait until block `index` is committed, and durable on that many nodes: more than
         `consensus.quorum_fewest`, otherwise `wait_for` is enough."""
         self._waiters.await_copies(index, copies_min, ticket)
+        if self.consensus.core is not None:
+            self.consensus.core.copies_awaited()
         self._settle_copies()
 
     def _settle_copies(self) -> None:
