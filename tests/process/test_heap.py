@@ -1,12 +1,13 @@
-"""The garbage collector: off while a node starts, and kept away from what was there then and from topics."""
+"""The garbage collector: off while a node starts, and kept away from what was there then, from topics, and from what
+outlives the middle generation."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import uuid
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from mainstem.model import Topic
 from mainstem.nameserver.state.commands import TopicCreated, TopicDeleted
 from mainstem.process.heap import (
     FREEZE_EVERY_TOPICS,
-    FULL_AFTER_MIDDLE,
     GROWN_SHARE,
     MIDDLE_OBJECTS,
     QUIET_BYTES_MAX,
-    QUIET_FULL_AFTER_MIDDLE,
+    QUIET_THAW_AFTER_MIDDLE,
+    THAW_AFTER_MIDDLE,
     YOUNG_OBJECTS,
     Heap,
 )
@@ -83,65 +84,102 @@ def full_collections() -> int:
     return int(gc.get_stats()[2]["collections"])
 
 
-def test_a_quiet_moment_has_the_full_collection_that_is_due() -> None:
+@pytest.fixture
+def heap() -> Iterator[Heap]:
+    """Of a node that runs."""
     heap = Heap()
     heap.started()
+    gc.callbacks.append(heap.collected)
+    yield heap
+    gc.callbacks.remove(heap.collected)
+
+
+def test_the_collector_is_listened_to_as_long_as_a_node_runs() -> None:
+    async def scenario() -> None:
+        heap = Heap()
+        before = list(gc.callbacks)
+        keeping = asyncio.ensure_future(heap.keep(lambda: 0))
+        await asyncio.sleep(0)
+        assert gc.callbacks == [*before, heap.collected]
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        assert gc.callbacks == before
+
+    asyncio.run(scenario())
+
+
+def test_what_outlives_the_middle_generation_is_visited_no_more(heap: Heap) -> None:
+    living: list[list[int]] = [[] for _ in range(2 * MIDDLE_OBJECTS)]
+    gc.collect(1)
+    frozen = gc.get_freeze_count()
+    assert len(gc.get_objects()) < MIDDLE_OBJECTS
+    del living
+    assert gc.get_freeze_count() < frozen - MIDDLE_OBJECTS, "what is frozen is freed with its last reference"
+
+
+def test_a_young_collection_freezes_nothing(heap: Heap) -> None:
+    frozen = gc.get_freeze_count()
+    living: list[list[int]] = [[] for _ in range(1_000)]
+    gc.collect(0)
+    assert gc.get_freeze_count() <= frozen
+    del living
+
+
+def test_a_quiet_moment_thaws_what_is_frozen_when_that_is_due(heap: Heap) -> None:
     knot = old_knot()
     heap.look(0)
+    gc.collect()
     assert knot() is not None, "not due yet"
-    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
+    middle_collections(QUIET_THAW_AFTER_MIDDLE + 1)
     heap.look(QUIET_BYTES_MAX + 1)
     assert knot() is not None, "a moment in which requests hold much"
     heap.look(QUIET_BYTES_MAX)
     assert knot() is None
+    assert gc.get_freeze_count() > len(gc.get_objects()), "what lives is frozen again"
     full = full_collections()
+    heap.look(0)
     heap.look(0)
     assert full_collections() == full, "nothing has come about since"
 
 
-def test_a_full_collection_waits_until_what_lives_has_grown() -> None:
-    heap = Heap()
-    heap.started()
-    living: list[list[int]] = [[] for _ in range(2_000_000)]
-    gc.collect(1)
-    middle_collections(QUIET_FULL_AFTER_MIDDLE)
+def test_a_thaw_waits_until_what_lives_has_grown(heap: Heap, monkeypatch: pytest.MonkeyPatch) -> None:
+    living = 6_000_000
+    middle_collections(QUIET_THAW_AFTER_MIDDLE + 1)
     heap.look(0)
     full = full_collections()
+    with monkeypatch.context() as counting:
+        counting.setattr(gc, "get_freeze_count", lambda: living)
+        heap.look(0)
+    middle_collections(QUIET_THAW_AFTER_MIDDLE + 1)
     heap.look(0)
-    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
-    heap.look(0)
-    assert full_collections() == full, "of two million, some hundred thousand may be new"
-    middle_collections(len(living) // GROWN_SHARE // MIDDLE_OBJECTS)
+    assert full_collections() == full, "of six million, one may be new"
+    middle_collections(living // GROWN_SHARE // MIDDLE_OBJECTS - QUIET_THAW_AFTER_MIDDLE)
     heap.look(0)
     assert full_collections() == full + 1
 
 
-def test_what_lives_is_counted_after_the_full_collection_in_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lives_is_counted_after_a_thaw_in_a_quiet_moment(heap: Heap, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    count = gc.get_objects
+    count = gc.get_freeze_count
 
-    def counting(generation: int) -> list[Any]:
-        counted.append(generation)
-        return count(generation)
+    def counting() -> int:
+        counted.append(count())
+        return counted[-1]
 
-    monkeypatch.setattr(gc, "get_objects", counting)
-    heap = Heap()
-    heap.started()
-    middle_collections(QUIET_FULL_AFTER_MIDDLE + 1)
+    monkeypatch.setattr(gc, "get_freeze_count", counting)
+    middle_collections(QUIET_THAW_AFTER_MIDDLE + 1)
     full = full_collections()
     heap.look(0)
     assert (full_collections(), counted) == (full + 1, []), "one after the other, not both in one turn"
     heap.look(QUIET_BYTES_MAX + 1)
     assert not counted, "requests hold much"
     heap.look(0)
-    assert (full_collections(), counted) == (full + 1, [2])
+    assert (full_collections(), len(counted)) == (full + 1, 1)
 
 
-def test_garbage_is_collected_without_a_quiet_moment() -> None:
-    heap = Heap()
-    heap.started()
+def test_garbage_is_collected_without_a_quiet_moment(heap: Heap) -> None:
     knot = old_knot()
-    for _ in range(FULL_AFTER_MIDDLE + 2):
+    for _ in range(THAW_AFTER_MIDDLE + 2):
         middle_collections(1)
         heap.look(QUIET_BYTES_MAX + 1)
     assert knot() is None

@@ -8,8 +8,11 @@ reference to it is left; only cycles of frozen objects stay. After a start those
 objects, which is cheaper than to search them all (a twentieth of a second, a tenth of the start).
 
 Requests are left out by their messages themselves (`protocol/message_class.py`). The collector collects all else while
-it is young, whenever that is due; of the full collections, which visit everything that is not frozen, most are made
-while requests hold little."""
+it is young, whenever that is due, and what outlives the middle generation is frozen at once: ten thousand connections
+are three hundred thousand objects, and a collection that visited them all would be a turn of 165 ms. So a full
+collection has nothing to visit, most of the time. Garbage in cycles that were frozen before they became garbage stays
+meanwhile. When as much may have been frozen as would be a pity to leave, a quiet moment thaws all, collects it once,
+and freezes what lives again."""
 
 from __future__ import annotations
 
@@ -34,12 +37,16 @@ which a long request, which makes as many, delays all others."""
 MIDDLE_OBJECTS = (MIDDLE_AFTER_YOUNG + 2) * YOUNG_OBJECTS
 """A collection of the middle generation visits no more, and comes about no sooner."""
 
-FULL_AFTER_MIDDLE = 100
-"""So many of the middle generation, and a full collection comes about wherever the loop is then: no more garbage is
-ever left than four million objects had room for, or a quarter of what lives."""
+THAW_AFTER_MIDDLE = 100
+"""So many of the middle generation, and all is thawed and collected wherever the loop is then: no more garbage is ever
+left than four million objects had room for, or a quarter of what lives."""
 
-QUIET_FULL_AFTER_MIDDLE = 10
-"""So many, and the first quiet moment has a full collection, so that the other kind hardly ever comes."""
+QUIET_THAW_AFTER_MIDDLE = 25
+"""So many, and the first quiet moment thaws: a million objects. Ten thousand connections that stay are a third of
+that; with half of it, twenty thousand that come would bring about the long turn that freezing them spares."""
+
+FULL_AFTER_MIDDLE = 100
+"""The collector's own rule for the oldest generation, which has nothing in it while a node runs."""
 
 QUIET_BYTES_MAX = 1024 * 1024
 """A moment is quiet while requests hold no more than this: it takes a hundred times as much for a full collection to
@@ -48,26 +55,26 @@ be long because of them."""
 LOOK_SECONDS = 1.0
 """Between looks for a quiet moment. A look costs less than a microsecond."""
 
-FULL_GENERATIONS = 2
 GROWN_SHARE = 4
-"""The living objects must have grown by one part in so many since the last full collection, as Python has it: for each
-new object a full collection then visits a few old ones at the most, however many there are."""
+"""The living objects must have grown by one part in so many since all was thawed last: for each new object a few old
+ones are visited at the most, however many there are."""
 
-YOUNG_GENERATIONS = 1
-"""The generation collected before a freeze, so that no garbage is frozen; takes less than a millisecond."""
+MIDDLE_GENERATION = 1
+"""Collected before a freeze, so that no garbage is frozen; takes less than a millisecond."""
 
 
 class Heap:
     """Sets the garbage collector of this process. `start` first, `started` when the node is ready, `keep` from then
     on. `held_by_requests` gives bytes."""
 
-    def __init__(self, held_by_requests: Callable[[], int] = lambda: 0) -> None:
-        self._held_by_requests = held_by_requests
+    def __init__(self) -> None:
         self._created_since = 0
+        self._middle_collections = 0
+        """Since all was thawed last."""
         self._lived = 0
-        """Objects that the last full collection in a quiet moment left."""
-        self._collected = False
-        """They are to be counted: in a turn of its own, as that visits each once more."""
+        """Objects that were left then."""
+        self._thawed = False
+        """They are to be counted: in a turn of its own, as that passes each once more."""
 
     def start(self) -> None:
         gc.disable()
@@ -79,27 +86,40 @@ class Heap:
         gc.enable()
 
     async def keep(self, held_by_requests: Callable[[], int]) -> None:
-        """Look for quiet moments until cancelled. The function gives bytes."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.look(held_by_requests())
+        """Freeze what outlives the middle generation, and look for quiet moments, until cancelled. The function gives
+        bytes."""
+        gc.callbacks.append(self.collected)
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                self.look(held_by_requests())
+        finally:
+            gc.callbacks.remove(self.collected)
+
+    def collected(self, phase: str, info: dict[str, int]) -> None:
+        """Listens to the collector: what the middle generation was collected of has become old, and is frozen. Takes
+        less than a microsecond."""
+        if phase == "stop" and info["generation"] == MIDDLE_GENERATION:
+            self._middle_collections += 1
+            gc.freeze()
 
     def look(self, held_by_requests: int) -> None:
-        """Make a full collection if one is due soon and the moment is quiet; the look after it counts what lives."""
-        if held_by_requests > QUIET_BYTES_MAX:
+        """Collect what is frozen, too, if that is due and the moment is quiet, or if it is overdue; the look after it
+        counts what lives."""
+        is_quiet = held_by_requests <= QUIET_BYTES_MAX
+        if self._thawed and is_quiet:
+            self._thawed = False
+            self._lived = gc.get_freeze_count()
             return
-        if self._collected:
-            self._collected = False
-            self._lived = len(gc.get_objects(FULL_GENERATIONS))
+        if self._middle_collections < (QUIET_THAW_AFTER_MIDDLE if is_quiet else THAW_AFTER_MIDDLE):
             return
-        middle_collections = gc.get_count()[FULL_GENERATIONS]
-        if middle_collections < QUIET_FULL_AFTER_MIDDLE:
+        if self._middle_collections * MIDDLE_OBJECTS * GROWN_SHARE < self._lived:
             return
-        grown_max = middle_collections * MIDDLE_OBJECTS
-        if grown_max * GROWN_SHARE < self._lived:
-            return
+        gc.unfreeze()
         gc.collect()
-        self._collected = True
+        gc.freeze()
+        self._middle_collections = 0
+        self._thawed = True
 
     def more_stays(self) -> None:
         """Freeze the modules imported since. Takes microseconds, and may be called in any thread."""
@@ -112,5 +132,5 @@ class Heap:
         self._created_since += 1
         if self._created_since >= FREEZE_EVERY_TOPICS:
             self._created_since = 0
-            gc.collect(YOUNG_GENERATIONS)
+            gc.collect(MIDDLE_GENERATION)
             gc.freeze()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainstem.broker.consumer_groups.members.consumer_group import ConsumerGroup, ConsumerGroupState, generation_error
@@ -170,6 +170,11 @@ class Offsets:
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         kept = self._groups.get(group_id, {}).get(topic, {}).get(partition)
         return None if kept is None else _read(kept)
+
+    @property
+    def by_group(self) -> dict[str, Any]:
+        """All of them, to be freed group by group when nobody commits any more."""
+        return self._groups
 
     def count_of(self, group_id: str) -> int:
         """How many offsets a group has."""

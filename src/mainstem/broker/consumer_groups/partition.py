@@ -20,6 +20,7 @@ from mainstem.broker.consumer_groups.offset_room import OffsetRoom
 from mainstem.broker.consumer_groups.offsets import TopicId, is_stale
 from mainstem.broker.consumer_groups.step import Counts, LogRecord
 from mainstem.broker.errors import LogUnavailable
+from mainstem.broker.machines.letting_go import let_go_in_turns
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket
@@ -166,8 +167,10 @@ class CoordinatorPartition(MachinePartition[ConsumerGroupMachine]):
     def failed(self) -> None:
         self._counts.log_failures += 1
 
-    def dropped(self) -> None:
+    def dropped(self, machine: ConsumerGroupMachine | None) -> None:
         self._held.give_all_back()
+        if machine is not None:
+            let_go_in_turns(machine.state.let_go())
 
     async def _know_topics(self) -> None:
         """Learn of all topics deleted before this node began to serve; later deletions are reported to it.

@@ -92,5 +92,5 @@ class MachinePartition(ABC, Generic[M]):
     def answered(self, machine: M, answers: Sequence[Answer], now: Moment) -> None:
         """Most machines do not mind when their answers leave."""
 
-    def dropped(self) -> None:
+    def dropped(self, machine: M | None) -> None:
         """Most machines hold nothing but memory."""

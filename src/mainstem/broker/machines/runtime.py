@@ -141,8 +141,8 @@ class MachineKind(Protocol[M]):
         """These answers have left."""
         ...
 
-    def dropped(self) -> None:
-        """The machine is gone; give back what it held."""
+    def dropped(self, machine: M | None) -> None:
+        """The machine is served no more, or there was none yet; give back what it held."""
         ...
 
 
@@ -503,8 +503,8 @@ class MachineRuntime(Generic[M]):
 
     def _abandon(self) -> None:
         """Refuse all waiting requests and forget the machine."""
-        self.machine = None
-        self._kind.dropped()
+        machine, self.machine = self.machine, None
+        self._kind.dropped(machine)
         self.wake_at_ms = None
         self._entries.clear()
         self._undelivered.clear()

@@ -78,6 +78,6 @@ class TransactionPartition(MachinePartition[TransactionMachine]):
     def failed(self) -> None:
         self._counts.log_failures += 1
 
-    def dropped(self) -> None:
+    def dropped(self, machine: TransactionMachine | None) -> None:
         for transactional_id in list(self._completing):
             self.wake_next(transactional_id)
