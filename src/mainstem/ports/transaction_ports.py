@@ -53,6 +53,13 @@ class TransactionVerification(Protocol):
 class StoredTransactions(Protocol):
     """The aborted transactions of what the split has moved from the journal to files."""
 
+    def aborted_at_once(
+        self, queue_id: int, group: int, from_offset: int, to_offset: int
+    ) -> Sequence[AbortedRange] | None:
+        """The same as `aborted` of offsets that are all in one write group, in any order, if they are known from the
+        queue's last search; None: they are not."""
+        ...
+
     async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
         """The aborted transactions that have offsets in [`from_offset`, `to_offset`): they begin before `to_offset`,
         and their marker is at or behind `from_offset`. By their first offsets."""

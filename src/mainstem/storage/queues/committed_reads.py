@@ -43,9 +43,28 @@ class LocalCommittedReads:
                 group.aborted.prune(split(number))
 
     def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
-        if self._stored is not None and not all(self._in_memory(queue_id, first) for queue_id, first, _ in ranges):
-            return None
-        return [self._unsplit(*one) for one in ranges]
+        answers: list[list[AbortedRange]] = []
+        for one in ranges:
+            known = self._known(*one)
+            if known is None:
+                return None
+            answers.append(known)
+        return answers
+
+    def _known(self, queue_id: int, first: int, end: int) -> list[AbortedRange] | None:
+        """The aborted transactions of one range, if no file has to be asked."""
+        stored = self._stored
+        if stored is None:
+            return self._unsplit(queue_id, first, end)
+        stays = self._stays_from(queue_id, first)
+        if len(stays) == 1 and stays[0].first_offset <= first:
+            group = stays[0].group
+            in_files = stored.aborted_at_once(queue_id, group, first, end)
+            if in_files is not None:
+                found = {one.last_offset: one for one in self._groups[group].aborted.find(queue_id, first, end)}
+                found |= {one.last_offset: one for one in in_files}
+                return sorted(found.values(), key=attrgetter("first_offset"))
+        return self._unsplit(queue_id, first, end) if self._in_memory(queue_id, first) else None
 
     async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
         answers = []

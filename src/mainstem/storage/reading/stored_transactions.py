@@ -22,6 +22,14 @@ class LongTermTransactions:
         self._remote = remote
         self._placement = placement
 
+    def aborted_at_once(
+        self, queue_id: int, group: int, from_offset: int, to_offset: int
+    ) -> Sequence[AbortedRange] | None:
+        told = self._store.transactions.told_at_once(queue_id, group, from_offset, to_offset)
+        if told is None or (not told.are_all and self._remote is not None and self._remote.has(group)):
+            return None
+        return told.aborted
+
     async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
         """The aborted transactions that have offsets in [`from_offset`, `to_offset`) and whose markers are in files, by
         their first offsets. Raises `StorageError` where a file cannot be read that may have one, `OutOfReach` while the
