@@ -70,6 +70,7 @@ void connection_open(struct connection *connection, uint32_t number, const char 
         .capacity = in_flight_max,
         .in = allocate(receive_bytes, 1),
         .in_capacity = receive_bytes,
+        .woken_at = 1,
     };
     if (tls) {
         connection->tls = tls_open(connection->socket, address);
@@ -307,6 +308,16 @@ bool connection_receive(struct connection *connection)
                               connection->in_capacity - connection->in_end, 0);
     connection->in_end += received;
     return received > 0;
+}
+
+void connection_wake_at(struct connection *connection, uint32_t bytes)
+{
+    if (connection->tls != NULL || connection->woken_at == bytes)
+        return;
+    int least = (int)bytes;
+    if (setsockopt(connection->socket, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least) != 0)
+        fail("the kernel does not wait for %d bytes: %s", least, strerror(errno));
+    connection->woken_at = bytes;
 }
 
 size_t connection_discard(struct connection *connection, size_t bytes)

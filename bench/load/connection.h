@@ -49,6 +49,7 @@ struct connection {
 
     uint8_t *in;
     size_t in_capacity, in_begin, in_end;
+    uint32_t woken_at; /* bytes that the kernel has before it tells of them */
     uint64_t answers;
 
     bool notes_times;    /* whether the kernel tells when bytes have come */
@@ -108,6 +109,9 @@ const struct flight *connection_forget(struct connection *connection);
 
 /* One receive into the buffer behind what is unread there. False when nothing has come. */
 bool connection_receive(struct connection *connection);
+
+/* Has the kernel tell of bytes once it has so many (1: any). More than that must be due. Not with TLS. */
+void connection_wake_at(struct connection *connection, uint32_t bytes);
 
 /* Whether bytes have come that no event tells of: receive again. */
 static inline bool connection_pending(const struct connection *connection)

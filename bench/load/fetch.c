@@ -240,6 +240,7 @@ static void take_received(struct consumer *consumer, struct connection *connecti
     while (!consumer->over) {
         switch (fetch_response_next(response, connection)) {
         case FETCHED_NOTHING:
+            fetch_response_wake(response, connection);
             return;
         case FETCHED_ERROR:
             take_error(consumer, response);

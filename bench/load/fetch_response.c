@@ -12,6 +12,9 @@ enum {
     ABORTED_BYTES = 16,
     RECORDS_HEAD_BYTES = 4 + 4, /* preferred replica, length of the records */
     DISCARD_BYTES_MIN = 64 << 10, /* below, a copy costs less than a system call more */
+    /* Within a large response: the broker's core wakes up the load's for every segment otherwise, sixteen times
+     * for each MB, which cost a fifth of what it takes to send it. Half of what is received at once. */
+    WAKE_BYTES = 128 << 10,
 };
 
 static size_t available(const struct connection *connection)
@@ -223,6 +226,14 @@ enum fetched fetch_response_next(struct fetch_response *response, struct connect
         if (!went_on)
             return FETCHED_NOTHING;
     }
+}
+
+void fetch_response_wake(const struct fetch_response *response, struct connection *connection)
+{
+    size_t here = available(connection);
+    bool large = response->state != AT_FRAME && response->frame_left > here &&
+                 response->frame_left - here >= 2 * WAKE_BYTES;
+    connection_wake_at(connection, large ? WAKE_BYTES : 1);
 }
 
 bool fetch_response_receive(struct fetch_response *response, struct connection *connection)

@@ -59,6 +59,9 @@ struct fetch_response {
 /* The next thing in what the connection has received. */
 enum fetched fetch_response_next(struct fetch_response *response, struct connection *connection);
 
+/* Has the kernel say when a good part of a large response has come, not each segment of it. */
+void fetch_response_wake(const struct fetch_response *response, struct connection *connection);
+
 /* Receives once, or drops payload unseen when that is all that is awaited. False when nothing has come. */
 bool fetch_response_receive(struct fetch_response *response, struct connection *connection);
 

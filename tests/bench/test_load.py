@@ -507,3 +507,21 @@ def test_large_payload_is_dropped_unseen_but_counted(binary: Path) -> None:
     with scripted(answer) as broker:
         back = run(binary, scripted_fetch(broker, topics="large:1", partitions=1, bytes=total))
     assert (back["bytes"], back["batches"], back["records"], back["gaps"]) == (total, 3, 6, 0)
+
+
+@pytest.mark.parametrize("piece_bytes", [5_000, 100_000])
+def test_a_large_response_is_read_to_its_end_however_little_comes_at_a_time(binary: Path, piece_bytes: int) -> None:
+    """The kernel tells the load of a good part of it, and of the rest as it comes."""
+    stored = [batch(number * 2, 2, bytes(5_000)) for number in range(60)]
+    half = len(stored) // 2
+
+    def answer(request: Request) -> list[bytes]:
+        offset = asked_for(request)["pieces-0", 0]
+        frame = fetched(request, {("pieces-0", 0): (0, b"".join(stored[offset // 2 :][:half]))})
+        return [frame[at : at + piece_bytes] for at in range(0, len(frame), piece_bytes)]
+
+    total = sum(map(len, stored))
+    with scripted(answer) as broker:
+        back = run(binary, scripted_fetch(broker, topics="pieces:1", partitions=1, bytes=total, check_crc=True))
+    assert (back["bytes"], back["batches"], back["records"]) == (total, 60, 120)
+    assert (back["gaps"], back["checksum_errors"], back["errors"]) == (0, 0, {})
