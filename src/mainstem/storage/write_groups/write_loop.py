@@ -135,15 +135,14 @@ class WriteLoop:
             return
         if self._woken_at is None:  # the first call since the last turn began
             self._woken_at = self._clock.monotonic()
-            if self._sleeps is not None and not self._sleeps.done():
-                self._sleeps.set_result(None)
+            self._end_sleep()
 
     async def run(self) -> None:
         """Write until `close`; runs as a task of the storage role. However it ends, it answers everybody who waits for
         a block."""
         self._runs = True
         try:
-            while not self._closing or self._due() is not None:
+            while self.ended is None and (not self._closing or self._due() is not None):
                 await self._sleep()
                 while (due := self._due()) is not None:
                     if self.delay_seconds and not self._closing:
@@ -169,6 +168,10 @@ class WriteLoop:
                 await self._sleeps
             finally:
                 self._sleeps = None
+
+    def _end_sleep(self) -> None:
+        if self._sleeps is not None and not self._sleeps.done():
+            self._sleeps.set_result(None)
 
     def _took_all(self, due: Sequence[WriteGroup]) -> bool:
         """Whether the last turn left nothing for another, of these write groups or of the loop's own."""
@@ -352,6 +355,7 @@ class WriteLoop:
     def _end(self, reason: StorageFailed) -> None:
         if self.ended is None:
             self.ended = reason
+            self._end_sleep()
             for entry in (*self._copying, *self._copies):
                 if not entry.moved.done():
                     entry.moved.set_exception(reason)
