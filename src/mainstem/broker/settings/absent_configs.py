@@ -23,10 +23,7 @@ _LOGIN = (
     "nodes do not log in to each other, or to an issuer of tokens, with SASL: they show certificates, or a shared "
     "secret."
 )
-_JWKS = (
-    "a node reads the keys of `sasl.oauth_jwks` again when a token names one that it does not have, in times of "
-    "its own."
-)
+_JWKS = "a node asks the issuer for its keys again after pauses of its own length, and checks tokens by them itself."
 _KERBEROS = "there is no Kerberos (GSSAPI)."
 _CODE = "a node loads no classes; the name is a part of Kafka's own."
 _SECRETS = "no secret stands in the settings: `delegation_token.secret_key_file` names a file with it."
@@ -128,7 +125,6 @@ ABSENT_CONFIGS: Mapping[str, tuple[Row, ...]] = {
         ("sasl.oauthbearer.token.endpoint.url", _STRING, None),
     ),
     _JWKS: (
-        ("sasl.oauthbearer.jwks.endpoint.refresh.ms", _LONG, "3600000"),
         ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", _LONG, "10000"),
         ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", _LONG, "100"),
         (

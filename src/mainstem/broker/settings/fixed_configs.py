@@ -94,6 +94,7 @@ _CLIENTS = {
     "sasl.enabled.mechanisms": FixedConfig(_LIST, "GSSAPI", "The mechanisms of SASL that listeners offer."),
     "sasl.server.max.receive.size": FixedConfig(_INT, "524288", "The most bytes of a request before authentication."),
     "sasl.oauthbearer.jwks.endpoint.url": FixedConfig(_STRING, None, "Where the issuer of tokens publishes its keys."),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": FixedConfig(_LONG, "3600000", "How long these keys are good for."),
     "sasl.oauthbearer.expected.issuer": FixedConfig(_STRING, None, "The issuer that tokens name; none: any."),
     "sasl.oauthbearer.expected.audience": FixedConfig(_LIST, "", "A token is for one of these; none: for any."),
     "sasl.oauthbearer.sub.claim.name": FixedConfig(_STRING, "sub", "The claim that names the user."),
@@ -125,7 +126,9 @@ _COORDINATORS = {
     "offsets.retention.minutes": FixedConfig(_INT, "10080", "How long offsets of a group without members are kept."),
     "offsets.retention.check.interval.ms": FixedConfig(_LONG, "600000", "How often these are looked at."),
     "offsets.topic.num.partitions": FixedConfig(_INT, "50", "Partitions of `__consumer_offsets`, when it is made."),
-    "offsets.topic.replication.factor": FixedConfig(_SHORT, "3", "Copies of it, as far as there are nodes for them."),
+    "offsets.topic.replication.factor": FixedConfig(
+        _SHORT, "3", "Copies of it at least; it has those of its write groups."
+    ),
     "share.coordinator.load.buffer.size": FixedConfig(
         _INT, "5242880", "Bytes of one read when their states are loaded."
     ),
@@ -144,7 +147,7 @@ _COORDINATORS = {
         _INT, "50", "Partitions of `__transaction_state`, when it is made."
     ),
     "transaction.state.log.replication.factor": FixedConfig(
-        _SHORT, "3", "Copies of it, as far as there are nodes for them."
+        _SHORT, "3", "Copies of it at least; it has those of its write groups."
     ),
     "transaction.two.phase.commit.enable": FixedConfig(_BOOLEAN, "false", "Whether transactions may have two phases."),
 }
@@ -210,6 +213,7 @@ SAME_FOR_ALL: Mapping[str, str] = {
         "true",
     ),
     "transaction.two.phase.commit.enable": "false",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "3600000",
     "group.coordinator.rebalance.protocols": "classic,consumer,share,streams",
     "group.consumer.assignors": "uniform,range",
     **{name: _bound_here(name) for name in _GROUP_BOUNDS},
