@@ -209,5 +209,7 @@ def test_readers_go_on_behind_a_lost_file_of_disk_2(tmp_path: Path, capsys: pyte
             assert (found.offset, found.value) == (PARTS * MESSAGES, b"later"), "no offset is given again"
             node.kill()
             node.start()
+        assert node.stop() == 0
+        assert run(["store", "verify", *directories]) == 0
     finally:
         node.close()
