@@ -1,7 +1,7 @@
 """Shared by the whole suite: how long Hypothesis searches, what a failed test shows of its nodes, what a file may leave
 open, and in which order workers take the files (`files_for_workers.py` hands them out).
 
-`make test` runs four workers, each of which takes one file after the other. The files that took longest when they were
+`make test` runs five workers, each of which takes one file after the other. The files that took longest when they were
 recorded come first, so that the workers end together. `pytest … --record-seconds` records anew.
 """
 

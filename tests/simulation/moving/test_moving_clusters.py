@@ -17,12 +17,11 @@ from tests.simulation.share_groups.planted import SHARE_MOVE_PLANTS
 SEEDS = range(12, 30)
 """In the first fifteen slots move."""
 
-
 STARTS_WITHOUT_LOGS = 409
 """With this seed a node has files of blocks that it has not applied again since its start."""
 
 
-@pytest.mark.parametrize("seed", [*more_at_length(SEEDS), STARTS_WITHOUT_LOGS])
+@pytest.mark.parametrize("seed", more_at_length([STARTS_WITHOUT_LOGS, *SEEDS]))
 def test_the_invariants_hold_while_queues_move_in_a_cluster(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path)
     assert outcomes.moves["moved"] >= outcomes.moves["asked"]
