@@ -32,7 +32,14 @@ from mainstem.rpc.messages.split import FileDescription
 from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import InputFile, index_pieces
 from mainstem.storage.remote.chain.chain_format import decode_change, decode_image
-from mainstem.storage.store_files.store_file import MANY_GROUPS, index_path_of, owner_of, path_of, paths_of
+from mainstem.storage.store_files.store_file import (
+    JOINED_SUFFIX,
+    MANY_GROUPS,
+    index_path_of,
+    owner_of,
+    path_of,
+    paths_of,
+)
 from mainstem.storage.write_groups import control
 
 OBJECT = re.compile(r"(?P<folder>.*groups/(?P<group>\d+))/(?P<kind>files|chain|images|head)(?:/(?P<path>.+))?")
@@ -132,6 +139,8 @@ class RemoteObjects:
         self.tiers: dict[int, WriteGroupTier] = {}
         self.folders: dict[int, str] = {}
         """By write group, where its objects lie: the first one that is written tells."""
+        self.joins: Callable[[], bool] = lambda: True
+        """The feature level lets queue segments be one object each."""
         self.changes: dict[str, int] = {}
         """The effects of changes, counted, and those that took none."""
         self._written: dict[str, int] = {}
@@ -165,6 +174,8 @@ class RemoteObjects:
     def _check_written(self, name: str, content: bytes, group: int, kind: str) -> None:
         """A file's object has what it was first written with: the same write may be done once more, late."""
         if kind == FILES:
+            too_early = name.endswith(JOINED_SUFFIX) and not self.joins()
+            require(not too_early, f"{name} is written, and the feature level does not allow it yet", "U")
             crc = self._written.setdefault(name, crc32c(content))
             require(crc == crc32c(content), f"{name} is written with other bytes than before", "U")
         elif kind != HEAD:

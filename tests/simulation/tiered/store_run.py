@@ -163,6 +163,7 @@ class StoreRun(Run):
         self.bucket = SimulatedBucket(self.loop, random.Random(f"{seed} store"))
         cluster.bucket = self.bucket
         self.objects = RemoteObjects(self.bucket, cluster.guard, self._is_live)
+        self.objects.joins = lambda: cluster.level >= FeatureLevel.JOINED
         history.remote = self.objects
         self.faults = self.new_faults(self, random.Random(f"{seed} store faults"), faults)
 
