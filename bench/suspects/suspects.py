@@ -40,8 +40,6 @@ class Suspect(NamedTuple):
     """The splitter has the load's core only."""
     node_apart: bool = False
     """The node has the other cores only."""
-    policy: int = os.SCHED_BATCH
-    """Of the splitter's threads."""
     io: int = _USUAL_IO
     """The splitter's class of I/O."""
 
@@ -54,7 +52,6 @@ SUSPECTS = {
     "burn a core": Suspect(stand_in=("burn",)),
     "write 50 MB/s": Suspect(stand_in=("write", DATA, "50")),
     "read 50 MB/s": Suspect(stand_in=("read", DATA, "50")),
-    "splitter, SCHED_IDLE": Suspect(split=True, policy=os.SCHED_IDLE),
     "splitter, idle I/O": Suspect(split=True, io=IDLE_IO),
     "splitter on load's core": Suspect(split=True, splitter_apart=True),
     "node apart, nothing": Suspect(node_apart=True),
@@ -86,7 +83,7 @@ class Sides:
         cpus = stage.bench.cpus
         if suspect.split:
             for thread in _threads_of(self._splitter()):
-                _hold(thread, cpus.load if suspect.splitter_apart else cpus.both, suspect.policy, suspect.io)
+                _hold(thread, cpus.load if suspect.splitter_apart else cpus.both, suspect.io)
         for thread in _threads_of(stage.node.tree.roots):
             _hold(thread, cpus.broker if suspect.node_apart else cpus.both)
         if self._reading.process.poll() is None:
@@ -135,11 +132,9 @@ def _threads_of(pids: Iterable[int]) -> list[int]:
     return found
 
 
-def _hold(thread: int, cores: Collection[int], policy: int | None = None, io: int | None = None) -> None:
+def _hold(thread: int, cores: Collection[int], io: int | None = None) -> None:
     try:
         os.sched_setaffinity(thread, cores)
-        if policy is not None and os.sched_getscheduler(thread) != policy:
-            os.sched_setscheduler(thread, policy, os.sched_param(0))
     except ProcessLookupError:
         return  # it has just ended
     if io is not None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from mainstem.errors import MainstemError
 from mainstem.pipeline.embedded.config import PipelineConfig
 from mainstem.pipeline.embedded.processes import end_session
+from mainstem.pipeline.embedded.spare_time import take_spare_time
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_FAILED, EXIT_LEASE_HELD, EXIT_YIELDED, Ended, UploadFailed
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import Endpoint, NodeLink, find_endpoint
@@ -111,6 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: _stop_soon(stopping))
     if options.watch_stdin:
         threading.Thread(target=end_with_stdin, daemon=True).start()
+    if options.embedded:
+        take_spare_time()
     try:
         java = require_java()
         endpoint = find_endpoint(options.node, tls_of(options))

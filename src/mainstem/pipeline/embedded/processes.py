@@ -76,15 +76,16 @@ def end_session(session_id: int) -> None:
     """Kill every process in the session that `session_id` leads or led, this process last if it is one of
     them."""
     own = os.getpid()
-    members = _members(session_id)
-    for process_id in [*(it for it in members if it != own), *(it for it in members if it == own)]:
+    found = members(session_id)
+    for process_id in [*(it for it in found if it != own), *(it for it in found if it == own)]:
         try:
             os.kill(process_id, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
 
 
-def _members(session_id: int) -> list[int]:
+def members(session_id: int) -> list[int]:
+    """The processes of a session."""
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit():

@@ -1,0 +1,150 @@
+"""Has the processes of the splitter work in what nobody else wants of the processor, unless that is next to nothing.
+
+Batch work of little weight still has its share. A thread of the node that wakes up where it runs waits for the next
+tick of the clock, some milliseconds, if it has just had more than its own share; and where batch work has one of two
+processors, the threads of the node meet on the other. Idle work gives way at once, and the system takes a processor
+that does idle work for a free one. But where others want all processors idle work gets none, and the split would fall
+behind until disk 1 is full. So a thread of the splitter, which stays batch work, watches over the others:
+
+    idle work ──next to nothing for `STARVED_SECONDS`──▶ batch work ──`BATCH_SECONDS`──▶ idle work
+
+To come back from idle work takes rights (`CAP_SYS_NICE`, or a limit of niceness): who has none stays batch work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mainstem.pipeline.embedded.processes import members
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""Between two looks. Each reads some files of every process of the machine, a few milliseconds of a processor."""
+
+STARVED_SECONDS = 20.0
+"""So long the splitter may get next to nothing: others are busy for some seconds now and then, and the split has room
+for a minute of publishing and more."""
+
+SHARE_MIN = 0.1
+"""Of one processor. Less than this is next to nothing for a splitter that wants to run whenever it is looked at: it is
+what batch work gets at least."""
+
+BATCH_SECONDS = 300.0
+"""Then it is looked at again whether others leave enough: beside others that never do, the splitter has what batch work
+gets in fifteen of sixteen parts of the time."""
+
+
+class _Seen(NamedTuple):
+    """A thread at one look."""
+
+    ran: float
+    """Seconds, since it began."""
+    ready: bool
+    """It runs, or would if it had a processor. (How long it was ready the system tells only once it runs again.)"""
+
+
+class SpareTime:
+    """Watches over the processes of a session but this one. `look` is to be called every `LOOK_SECONDS`."""
+
+    def __init__(self, session_id: int, now: float, *, starved_seconds: float = STARVED_SECONDS) -> None:
+        self.idle = True
+        """Whether the processes are idle work; else they are batch work."""
+        self._session_id = session_id
+        self._starved_seconds = starved_seconds
+        self._looked_at = now
+        self._fed_at = now
+        """When the splitter had enough, or wanted little, for the last time."""
+        self._batch_until = 0.0
+        self._seen: Mapping[int, _Seen] = {}
+        """By thread, at the last look."""
+
+    def look(self, now: float) -> None:
+        seen = {thread: found for thread in self._threads() if (found := _seen(thread)) is not None}
+        if not self._starves(seen, now - self._looked_at):
+            self._fed_at = now
+        self._looked_at, self._seen = now, seen
+        if self.idle and now - self._fed_at >= self._starved_seconds:
+            log.info("others leave the splitter next to nothing of the processor: it takes a share for a while")
+            self.idle, self._batch_until = False, now + BATCH_SECONDS
+        elif not self.idle and now >= self._batch_until:
+            self.idle, self._fed_at = True, now
+        policy = os.SCHED_IDLE if self.idle else os.SCHED_BATCH
+        for thread in seen:
+            set_policy(thread, policy)
+
+    def _threads(self) -> list[int]:
+        found: list[int] = []
+        for process in members(self._session_id):
+            if process == os.getpid():
+                continue  # a thread that holds the interpreter and gets no processor would hold up this one
+            try:
+                found += map(int, os.listdir(f"/proc/{process}/task"))
+            except OSError:
+                continue  # it has just ended
+        return found
+
+    def _starves(self, seen: Mapping[int, _Seen], seconds: float) -> bool:
+        if not any(found.ready for found in seen.values()):
+            return False
+        unknown = _Seen(0.0, False)
+        ran = sum(found.ran - self._seen.get(thread, unknown).ran for thread, found in seen.items())
+        return ran < SHARE_MIN * seconds
+
+
+def _seen(thread: int) -> _Seen | None:
+    try:
+        ran = Path(f"/proc/{thread}/schedstat").read_text().split()[0]
+        state = Path(f"/proc/{thread}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None  # it has just ended, or the system does not count
+    return _Seen(int(ran) / 1e9, state == "R")
+
+
+def set_policy(thread: int, policy: int) -> bool:
+    """Have a thread be idle or batch work, and what it starts from now on. False: it has ended, or the system does not
+    let us."""
+    try:
+        if os.sched_getscheduler(thread) != policy:
+            os.sched_setscheduler(thread, policy, os.sched_param(0))
+    except OSError:
+        return False
+    return True
+
+
+def may_return() -> bool:
+    """Whether the system lets a thread of this process that was idle work be batch work again."""
+    came_back: list[bool] = []
+
+    def there_and_back() -> None:
+        thread = threading.get_native_id()
+        came_back.append(set_policy(thread, os.SCHED_IDLE) and set_policy(thread, os.SCHED_BATCH))
+
+    tries = threading.Thread(target=there_and_back)
+    tries.start()
+    tries.join()
+    return came_back == [True]
+
+
+def take_spare_time() -> None:
+    """Watch over what this process starts from now on, until it ends. Only if it leads a session that is batch work
+    (`processes.take_leftovers`): it was started so for that."""
+    if not hasattr(os, "SCHED_IDLE") or os.sched_getscheduler(0) != os.SCHED_BATCH or os.getsid(0) != os.getpid():
+        return
+    if may_return():
+        threading.Thread(target=_watch, name="spare time", daemon=True).start()
+    else:
+        log.info("the splitter is batch work: it has no right to come back from idle work (CAP_SYS_NICE)")
+
+
+def _watch() -> None:
+    spare = SpareTime(os.getpid(), time.monotonic())
+    while True:
+        spare.look(time.monotonic())
+        time.sleep(LOOK_SECONDS)

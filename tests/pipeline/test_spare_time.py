@@ -1,0 +1,130 @@
+"""The splitter is idle work while others leave it enough of the processor, and batch work while they do not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.harness.patience import PATIENCE_SECONDS
+
+from mainstem.pipeline.embedded.processes import members, take_leftovers
+from mainstem.pipeline.embedded.spare_time import (
+    BATCH_SECONDS,
+    SpareTime,
+    may_return,
+    set_policy,
+)
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not may_return(), reason="it needs Linux, and the right to come back"
+)
+
+BURN = "ulimit -t 60; while :; do :; done"
+"""It ends by itself, if the test is killed."""
+STARTS_ANOTHER = "ulimit -t 60; sh -c 'while :; do :; done' & while :; do :; done"
+"""Its child is in the same session."""
+
+
+@contextlib.contextmanager
+def session(program: str) -> Iterator[int]:
+    """A shell that leads a session and has the first core alone; its process id."""
+    core = min(os.sched_getaffinity(0))
+    process = subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", program], start_new_session=True)
+    try:
+        yield process.pid
+    finally:
+        for member in members(process.pid):
+            set_policy(member, os.SCHED_OTHER)  # or a busy machine has no time for its end
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def policies(session_id: int) -> list[int]:
+    return sorted(os.sched_getscheduler(process) for process in members(session_id))
+
+
+def look_until(spare: SpareTime, done: Callable[[], bool]) -> float:
+    """Look again and again; the time of the last look."""
+    now = time.monotonic()
+    deadline = now + PATIENCE_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, "the state that the test waits for did not come"
+        time.sleep(0.05)
+        spare.look(now := time.monotonic())
+    return now
+
+
+def test_all_of_a_session_is_idle_work_as_long_as_it_has_what_it_wants() -> None:
+    with session(STARTS_ANOTHER) as pid:
+        take_leftovers(pid)
+        spare = SpareTime(pid, time.monotonic(), starved_seconds=PATIENCE_SECONDS)
+        look_until(spare, lambda: policies(pid) == [os.SCHED_IDLE] * 2)
+        assert spare.idle
+        assert policies(pid) == [os.SCHED_IDLE] * 2
+
+
+def test_who_wants_nothing_is_not_starved() -> None:
+    with session(BURN) as pid:
+        take_leftovers(pid)
+        os.kill(pid, signal.SIGSTOP)
+        spare = SpareTime(pid, time.monotonic(), starved_seconds=PATIENCE_SECONDS)
+        now = look_until(spare, lambda: is_stopped(pid))
+        for number in range(1, 5):
+            spare.look(now + number * PATIENCE_SECONDS)
+            assert spare.idle
+        assert policies(pid) == [os.SCHED_IDLE]
+
+
+def is_stopped(process_id: int) -> bool:
+    return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_who_gets_next_to_nothing_is_batch_work_for_a_while() -> None:
+    with session(BURN) as other, session(BURN) as pid:
+        take_leftovers(pid)
+        os.setpriority(os.PRIO_PROCESS, other, 0)  # the tests may be nice
+        begun = time.monotonic()
+        spare = SpareTime(pid, begun, starved_seconds=0.5)
+        now = look_until(spare, lambda: not spare.idle)
+        assert now - begun >= 0.5
+        assert policies(pid) == [os.SCHED_BATCH]
+        assert policies(other) == [os.SCHED_OTHER], "it is of another session"
+        spare.look(now + BATCH_SECONDS - 1)
+        assert policies(pid) == [os.SCHED_BATCH]
+        spare.look(now + BATCH_SECONDS)
+        assert policies(pid) == [os.SCHED_IDLE]
+
+
+TAKES = """
+import logging, os, sys, threading
+from mainstem.pipeline.embedded.processes import take_leftovers
+from mainstem.pipeline.embedded.spare_time import take_spare_time
+logging.basicConfig(level=logging.INFO, stream=sys.stdout)
+if sys.argv[1] != "plain":
+    take_leftovers(os.getpid())
+if sys.argv[1] == "no right":
+    os.setuid(65534)
+take_spare_time()
+print([thread.name for thread in threading.enumerate() if thread.name == "spare time"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("started", "said"),
+    [("right", ["spare time"]), ("no right", []), ("plain", [])],
+    ids=["right", "no right", "plain"],
+)
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give its rights up")
+def test_who_was_started_as_batch_work_watches_if_it_has_the_right(started: str, said: list[str]) -> None:
+    command = [sys.executable, "-c", TAKES, started]
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(said)
+    assert ("it has no right to come back from idle work" in done.stdout) == (started == "no right")
