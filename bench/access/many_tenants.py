@@ -125,7 +125,8 @@ class Life:
                 raise BenchError(f"{len(refused)} topics were refused, the first of them {refused[0]}")
 
     def one_too_many(self, wire: Wire) -> str:
-        """One more queue than the ceiling of a tenant."""
+        """One more queue than the ceiling of a tenant: POLICY_VIOLATION, or INVALID_PARTITIONS in a cluster that has as
+        many as it takes."""
         topics = (CreatePartitionsTopic(name=topic(0), count=self.queues + 1, assignments=None),)
         request = CreatePartitionsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
         answer = wire.ask(CREATE_PARTITIONS, 1, request, CreatePartitionsResponse)
