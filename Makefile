@@ -14,7 +14,8 @@
 #                NODES=moving as well, and queues move between write groups on other nodes,
 #                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
 #                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors,
-#                FAULTS="fewer copies" (NODES=moving) queues that are kept three times and once by turns
+#                FAULTS="fewer copies" (NODES=moving) queues that are kept three times and once by turns,
+#                FAULTS="one store" (NODES=moving) a shared store
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
 # make check   ruff, mypy --strict, import-linter, names, plain sentences, the commands and links of the documentation

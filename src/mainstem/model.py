@@ -129,6 +129,9 @@ class FeatureLevel(enum.IntEnum):
     """Queue segments that are one object each in the remote tier and in shared stores: batches and index in one
     file."""
 
+    STORED = 20
+    """Slots that move in clusters whose files lie in an object store, or may."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -66,6 +66,10 @@ def test_queues_that_went_to_other_nodes_are_gone_once_nothing_of_them_is_anywhe
     assert starts() == [0, 0], "the nodes that it went to may need what is here"
     placement.grow(slots, 2, {slot_of(queue): 1})
     assert starts() == [GONE, 0]
+    placement.place(slot_of(queue), here, 2)
+    assert starts() == [0, 0], "a log says that it is back, of which the metadata has yet to tell"
+    placement.grow(slots, 2, {slot_of(queue): 3})
+    assert starts() == [GONE, 0]
     parts.add(away)
     assert starts() == [0, 0]
 

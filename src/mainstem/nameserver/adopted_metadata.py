@@ -23,6 +23,7 @@ from mainstem.nameserver.state.commands import (
     Command,
     CreateTopic,
     RaiseFeatureLevel,
+    SlotMoved,
     encode_command,
 )
 from mainstem.ports import Files
@@ -52,6 +53,8 @@ class KnownCluster(NamedTuple):
     """How often the cluster has lost its metadata, this time included."""
     slots: Sequence[int] = ()
     """The write group of each slot; empty: they are in turns."""
+    moved: Sequence[SlotMoved] = ()
+    """The slots whose queues have records in other write groups."""
 
 
 async def write_metadata(
@@ -78,4 +81,5 @@ def _commands(known: KnownCluster) -> Iterable[Command]:
     yield replace(begun, slots=list(known.slots)) if known.slots else begun
     yield RaiseFeatureLevel(FeatureLevel.newest())
     yield from known.topics
+    yield from known.moved
     yield AdvanceCounters(known.next_topic_number, known.losses * PRODUCER_IDS_BEHIND)

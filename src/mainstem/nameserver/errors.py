@@ -119,6 +119,13 @@ class TooManyUsers(NameserverError):
 class FeatureLevelTooLow(NameserverError):
     """The cluster is at a feature level at which this cannot be written."""
 
+    @classmethod
+    def of(cls, level: int, needed: int) -> FeatureLevelTooLow:
+        return cls(
+            f"the cluster is at feature level {level}, this takes level {needed}: mainstem cluster feature-level "
+            "--raise, once all nodes run a version that has it"
+        )
+
 
 class FeatureLevelNotReady(NameserverError):
     """The cluster cannot be raised to a feature level now; the message says which nodes prevent it."""

@@ -290,7 +290,6 @@ class StorageParts:
             setup.was_deleted,
             setup.clock,
             block_bytes_max=setup.block_bytes_max,
-            has_objects=setup.remote_store is not None,
         )
 
         self._meet_other_nodes()

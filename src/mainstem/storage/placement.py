@@ -22,7 +22,7 @@ import numpy
 import numpy.typing
 
 from mainstem.model import CLASSED, CLASSES_MAX, PARTITION_BITS, SLOTS, all_slots, is_slot_table, slot_of
-from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 
 WriteGroups = numpy.typing.NDArray[numpy.int64]
@@ -235,7 +235,12 @@ class Placement:
         away = [group for group in numpy.unique(homes).tolist() if not is_here(group)]
         if not away:
             return numpy.zeros(len(queue_ids), numpy.bool_)
-        return numpy.isin(slots_of(queue_ids), self._settled[numpy.isin(homes, away)])
+        gone = [slot for slot in self._settled[numpy.isin(homes, away)].tolist() if not self._is_ahead(slot)]
+        return numpy.isin(slots_of(queue_ids), gone)
+
+    def _is_ahead(self, slot: int) -> bool:
+        """Whether a log here knows of a later move of a slot than the metadata."""
+        return self._placed.get(slot, (0, 0))[1] > self._numbers.get(slot, 0)
 
     def groups_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group in which each queue is, by the logs, in their order."""
@@ -308,6 +313,13 @@ class Placement:
             rows, which, numbers = self._met(queue_ids)
             first = rows.ends[numbers] - rows.counts[numbers]
             found[which] = rows.places(numbers, offsets[which]) - first
+        return found
+
+    def of_first_stays(self, rows: Rows) -> Rows:
+        """The rows of the oldest stay of each queue."""
+        if not self._moved:
+            return rows
+        found: Rows = rows[self.stays_at(rows["queue_id"], rows["base_offset"]) == 0]
         return found
 
     def stay_starts(self, queue_ids: QueueIds, number: int) -> Offsets:

@@ -1,17 +1,20 @@
 """Write groups with one replica beside those with three, in a cluster whose queue store is one bucket: what a topic of
-either class has is split into the bucket, its write groups go from node to node with their unsplit tails alone, and
-clients read all of it in order."""
+either class has is split into the bucket, its write groups go from node to node with their unsplit tails alone, queues
+move between these, and clients read all of it in order, also when all disks are lost but the bucket."""
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from bench.store.plain_splitter import PlainSplitter
+from tests.clients.drivers import librdkafka
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import check, goes_on, load_on
-from tests.end_to_end.shell import mainstem
+from tests.end_to_end.cluster_load import PARTITIONS, check, goes_on, load_on
+from tests.end_to_end.load import Record
+from tests.end_to_end.shell import all_have_moved, mainstem, mainstem_json
 from tests.end_to_end.tiering import RUN_BYTES, unsplit_bytes
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
@@ -42,6 +45,14 @@ def split(cluster: Cluster) -> None:
             splitter.split(merging=False)
 
 
+def all_is_split(cluster: Cluster) -> None:
+    def settled() -> bool:
+        split(cluster)
+        return not any(map(unsplit_bytes, cluster.nodes.values()))
+
+    eventually(settled, seconds=PATIENCE_SECONDS, what="everything in the bucket alone")
+
+
 def leaders(cluster: Cluster) -> dict[int, int]:
     return {group: leader for group, (leader, _term) in cluster.terms(1).items() if group in SINGLES}
 
@@ -66,12 +77,52 @@ def test_both_classes_lie_in_one_bucket(tmp_path: Path) -> None:
                 goes_on(safe, SAFE)
                 split(cluster)
 
-            def settled() -> bool:
-                split(cluster)
-                return not any(map(unsplit_bytes, cluster.nodes.values()))
-
-            eventually(settled, seconds=PATIENCE_SECONDS, what="everything in the bucket alone")
+            all_is_split(cluster)
             for load in (safe, single):
                 check(cluster, load)
+        finally:
+            cluster.close()
+
+
+@pytest.mark.parametrize("adopts", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_queues_move_to_other_nodes_over_one_bucket(tmp_path: Path, *, adopts: bool) -> None:
+    """`adopts`: in the end all disks are lost, and nodes are made anew."""
+    with s3_server("mainstem-moves") as s3:
+        cluster = Cluster(tmp_path, *settings_with(s3))
+        try:
+            cluster.start().wait_until_well()
+            asked = cluster.nodes[1]
+            mainstem(asked, "cluster", "write-groups", "5", "--replication-factor", "1")
+            cluster.wait_until_well()
+
+            def move(partition: int, steps: int) -> None:
+                now = mainstem_json(asked, "cluster", "explain", f"{SINGLE}:{partition}")["group"]
+                to = min(SINGLES) + (now - min(SINGLES) + steps) % len(SINGLES)
+                mainstem(asked, "cluster", "move-queue", f"{SINGLE}:{partition}", "--to", str(to))
+
+            with load_on(cluster, SINGLE, copies=1) as load:
+                split(cluster)
+                for partition in range(PARTITIONS):
+                    move(partition, 1)
+                all_have_moved(asked)
+                goes_on(load, SINGLE)
+                split(cluster)
+                for partition in range(0, PARTITIONS, 2):  # back to where it was
+                    move(partition, -1)
+                all_have_moved(asked)
+                goes_on(load, SINGLE)
+            all_is_split(cluster)
+            check(cluster, load)
+            if not adopts:
+                return
+            cluster.kill(*cluster.nodes)
+            for node in cluster.nodes.values():
+                shutil.rmtree(node.write_dir)
+                settings = [word for setting in node.settings for word in ("--set", setting)]
+                mainstem(node, "store", "adopt", f"s3://{s3.bucket}/store", "--into", str(node.write_dir), *settings)
+            cluster.start().wait_until_well()
+            for queue, records in load.expected().items():  # they go on far behind these
+                read = librdkafka.consume(cluster.bootstrap, queue.topic, len(records), queue.partition)
+                assert [Record(one.offset, one.key, one.value) for one in read] == records
         finally:
             cluster.close()

@@ -32,6 +32,7 @@ from mainstem.nameserver.state.commands import (
 )
 from mainstem.nameserver.state.moving_slots import WishedMove
 from mainstem.nameserver.state.replica import differences
+from mainstem.nameserver.state.resource_configs.topic_defaults import TopicDefaults
 from mainstem.nameserver.state.state import MetadataState
 
 SLOT = 7
@@ -170,6 +171,13 @@ def test_wishes_that_cannot_be_are_refused() -> None:
     apart = cluster(level=FeatureLevel.RETURNING, apart=True)
     with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.HOSTING.value}"):
         apart.check(MoveSlot(SLOT, 1, 1))
+    stored = MetadataState(TopicDefaults(), has_remote_store=True)
+    for command in cluster(level=FeatureLevel.REDUCED).commands():
+        stored.apply(command)
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.STORED.value}"):
+        stored.check(MoveSlot(SLOT, 0, 1))
+    stored.apply(RaiseFeatureLevel(FeatureLevel.STORED))
+    stored.check(MoveSlot(SLOT, 0, 1))
     state.apply(wished(state))
     with pytest.raises(InvalidPlacement, match="on its way"):
         state.check(wished(state))

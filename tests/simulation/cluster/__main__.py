@@ -28,8 +28,8 @@ from tests.simulation.elastic.run import play as play_elastic_clusters
 from tests.simulation.light import GARBAGE_THRESHOLDS
 from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
 from tests.simulation.migrating_groups.planted import MIGRATION_BREAKS, MIGRATION_PLANTS
-from tests.simulation.moving.other_nodes import play as play_moving_queues
-from tests.simulation.moving.planted import APART_BREAKS, APART_PLANTS
+from tests.simulation.moving.over_one_store import ONE_STORE, play_moving_queues
+from tests.simulation.moving.planted import APART_BREAKS, APART_PLANTS, STORE_BREAKS, STORE_PLANTS
 from tests.simulation.oracle import Violation
 from tests.simulation.share_groups.load import SHARE_GROUPS
 from tests.simulation.share_groups.planted import SHARE_BREAKS, SHARE_PLANTS
@@ -51,10 +51,12 @@ KINDS = {
 
 
 ALL_PLANTS: Mapping[str, Plant] = {
-    **PLANTS, **WHOLE_PLANTS, **TRANSACTION_PLANTS, **SHARE_PLANTS, **MIGRATION_PLANTS, **ELASTIC_PLANTS, **APART_PLANTS
+    **PLANTS, **WHOLE_PLANTS, **TRANSACTION_PLANTS, **SHARE_PLANTS, **MIGRATION_PLANTS, **ELASTIC_PLANTS,
+    **APART_PLANTS, **STORE_PLANTS
 }  # fmt: skip
 ALL_BREAKS: Mapping[str, str] = {
-    **BREAKS, **WHOLE_BREAKS, **TRANSACTION_BREAKS, **SHARE_BREAKS, **MIGRATION_BREAKS, **ELASTIC_BREAKS, **APART_BREAKS
+    **BREAKS, **WHOLE_BREAKS, **TRANSACTION_BREAKS, **SHARE_BREAKS, **MIGRATION_BREAKS, **ELASTIC_BREAKS,
+    **APART_BREAKS, **STORE_BREAKS
 }  # fmt: skip
 
 
@@ -143,7 +145,7 @@ def main() -> int:
     nodes = "storage"
     if options.elastic or options.plant in ELASTIC_PLANTS:
         nodes = "elastic"
-    elif options.moving or options.plant in APART_PLANTS:
+    elif options.moving or options.plant in (*APART_PLANTS, *STORE_PLANTS):
         nodes = "moving"
     elif options.whole or options.plant in WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS:
         nodes = "whole"
@@ -154,6 +156,8 @@ def main() -> int:
         faults.append(SHARE_GROUPS)
     if options.plant in MIGRATION_PLANTS:
         faults.append(MIGRATING_GROUPS)
+    if options.plant in STORE_PLANTS:
+        faults.append(ONE_STORE)
     wanted = Wanted(nodes, options.plant, faults, options.seconds)
     letters = ALL_BREAKS[options.plant] if options.plant else ""
     count, failed, found = 0, [], []

@@ -31,6 +31,7 @@ from mainstem.storage.cluster.write_group_replication import Consensus
 from mainstem.storage.journal.encoding.format import KIND_DATA, BlockHeader, sequence_of
 from mainstem.storage.journal.journal import SegmentInfo
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import GuardedStore
 from mainstem.storage.queue_store.manifest.database.manifest_database import Entries
 from mainstem.storage.remote.config import ReadCacheConfig
@@ -339,8 +340,18 @@ class SimulatedNode:
             self._steps = asyncio.get_running_loop().create_task(steps.run(), name="membership steps")
         return storage
 
+    @property
+    def store_prefix(self) -> str:
+        """What the names of the cluster's objects begin with."""
+        return ""
+
     def new_object_store(self) -> ObjectStore:
-        """A process's way to the cluster's object store."""
+        """A process's way to the cluster's objects."""
+        whole = self.whole_object_store()
+        return StoreFolder(whole, self.store_prefix.rstrip("/")) if self.store_prefix else whole
+
+    def whole_object_store(self) -> ObjectStore:
+        """A process's way to the object store, whichever clusters it has."""
         assert self.cluster.bucket is not None
         self._stores += 1
         return GuardedStore(

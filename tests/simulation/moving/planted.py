@@ -13,6 +13,7 @@ from mainstem.storage.cluster.slot_mover import SlotMover
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.offset_gaps import NO_GAPS
 from mainstem.storage.placement import Placement
+from mainstem.storage.reading.remote_reads import RemoteReads
 from mainstem.storage.role import Storage
 
 
@@ -127,6 +128,17 @@ def _old_copies_go_early() -> tuple[type, str, Any]:
     return Placement, "gone_elsewhere", at_once
 
 
+def _earlier_objects_passed_over() -> tuple[type, str, Any]:
+    """A read of the object store looks for a queue's records where the queue is now, and nowhere else."""
+    in_tier = RemoteReads._in_tier
+
+    async def of_last_stay(reads: RemoteReads, queue_id: int, offset: int, bytes_max: int) -> Any:
+        (*_earlier, last) = reads._placement.history(queue_id)
+        return await in_tier(reads, queue_id, max(offset, last.first_offset), bytes_max)
+
+    return RemoteReads, "_in_tier", of_last_stay
+
+
 APART_PLANTS: Mapping[str, Plant] = {
     "old-copies-go-early": _old_copies_go_early,
     "guests-leave-early": _guests_leave_early,
@@ -136,3 +148,8 @@ APART_PLANTS: Mapping[str, Plant] = {
 
 APART_BREAKS = {"old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S"}
 """As `cluster.planted.BREAKS`."""
+
+STORE_PLANTS: Mapping[str, Plant] = {"earlier-objects-passed-over": _earlier_objects_passed_over}
+"""The same where all files lie in one store besides."""
+
+STORE_BREAKS = {"earlier-objects-passed-over": "A"}

@@ -125,7 +125,7 @@ class SharedRun(StoreRun):
     def _reached(self) -> dict[int, int]:
         """Per write group, the last block up to which nothing is left to split."""
         return {
-            group: max(node.storage.manifest.reached(group) for node in self.cluster.nodes.values())
+            group: max(node.storage.manifest.reached(group) for node in self._holders_of(group))
             for group in range(self.cluster.settings.groups)
         }
 
@@ -148,7 +148,7 @@ class SharedRun(StoreRun):
         if not leaders or leaders[0].storage.split_log.positions()[group].unsplit_bytes:
             return False
         decided = leaders[0].storage.remote.position(group).upto
-        return all(node.storage.manifest.written(group) >= decided for node in self.cluster.nodes.values())
+        return all(node.storage.manifest.written(group) >= decided for node in self._holders_of(group))
 
     async def _compare_history(self, node: SimulatedNode, split: dict[int, int]) -> None:
         """The store alone holds the whole history, each batch once, in order (F)."""
@@ -156,13 +156,14 @@ class SharedRun(StoreRun):
         history, storage = self.cluster.history, node.storage
         read = storage.remote_history
         assert read is not None
-        for queue_id in self._queue_ids:
-            queue, group = history.queue(queue_id), storage.group_of(queue_id)
-            offset, end = queue.log_start, queue.end_after(split[group])
+        for queue_id in self._held_queues(node):
+            queue = history.queue(queue_id)
+            offset, end = queue.log_start, queue.end_applied(split)
             served: list[int] = []
             tries = 0
             while (offset := max(offset, queue.log_start)) < end:
                 what = f"node {node.node_id}: the store"
+                group = storage.placement.group_at(queue_id, offset)
                 try:
                     found = await node.call(read.read(queue_id, group, offset, 3000), patience=60)
                 except (MainstemError, OSError):

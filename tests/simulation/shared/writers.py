@@ -135,7 +135,7 @@ class StoreWriters:
             paths = path_of(name), index_path_of(name)
             copies = [directory / f"{number}.{'index' if path != paths[0] else 'file'}" for path in paths]
             for path, copy in zip(paths, copies, strict=True):
-                stored = self.bucket.objects.get(object_of(group, path))
+                stored = self.bucket.objects.get(self.node.store_prefix + object_of(group, path))
                 if stored is None:
                     raise MergeGone(f"{name} is gone")
                 copy.write_bytes(stored.content)

@@ -45,6 +45,9 @@ from mainstem.storage.write_groups import control
 OBJECT = re.compile(r"(?P<folder>.*groups/(?P<group>\d+))/(?P<kind>files|chain|images|head)(?:/(?P<path>.+))?")
 """The name of an object of a write group."""
 
+OF_NO_GROUP = re.compile(r"(?:.*/)?(?:topics/(?:lists/\d+|head)|owner)")
+"""The name of an object that says which topics there are, or who lives there: whole nodes write such."""
+
 FILES, CHAIN, HEAD = "files", "chain", "head"
 
 
@@ -155,6 +158,8 @@ class RemoteObjects:
     # --- from the store -----------------------------------------------------------------------------------
 
     def _changing(self, name: str, content: bytes | None) -> None:
+        if OF_NO_GROUP.fullmatch(name) is not None:
+            return
         found = OBJECT.fullmatch(name)
         require(found is not None, f"{name} is no object of a write group", "U")
         assert found is not None

@@ -220,8 +220,8 @@ class StoreRun(Run):
         await super()._settle()
         await self._end_uploads()
         await self._clean_up()
-        for node in self.cluster.nodes.values():
-            for group in range(self.cluster.settings.groups):
+        for group in range(self.cluster.settings.groups):
+            for node in self._holders_of(group):
                 self._check_replica(node, group)
         self.objects.check_store()
         await asyncio.gather(*(self._check_extents(node) for node in self.cluster.nodes.values()))
@@ -275,7 +275,10 @@ class StoreRun(Run):
 
     async def _have_another_lead(self, group: int) -> None:
         before = await self.cluster.lead(group, HEALED_SECONDS)
-        await self.have_lead(group, next(node_id for node_id in self.cluster.nodes if node_id != before.node_id))
+        others = [node.node_id for node in self._holders_of(group) if node is not before]
+        if not others:
+            return
+        await self.have_lead(group, others[0])
         after = await self.cluster.lead(group, HEALED_SECONDS)
         require(after is not before, f"write group {group}: node {before.node_id} leads for ever", "S")
 
@@ -298,9 +301,9 @@ class StoreRun(Run):
         """Every queue from its start to its end, on this node. A read of the remote tier is looked for again, as a
         consumer does that was told that there is nothing yet, or to come again."""
         applied = {group.group: group.applied_index for group in node.storage.groups}
-        for queue_id in self._queue_ids:
+        for queue_id in self._held_queues(node):
             queue = self.cluster.history.queue(queue_id)
-            offset, end = queue.log_start, queue.end_after(applied[node.storage.group_of(queue_id)])
+            offset, end = queue.log_start, queue.end_applied(applied)
             tries = 0
             while (offset := max(offset, queue.log_start)) < end:
                 read = QueueRead(queue_id, offset, self._rng.choice([500, 5000, 1 << 20]))

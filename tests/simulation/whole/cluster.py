@@ -93,6 +93,8 @@ class WholeCluster(SimulatedCluster):
 
     node_kind: ClassVar[type[WholeNode]] = WholeNode
     settings: WholeSettings
+    cluster_id: str = ""
+    """Known once a node has started."""
     compacts: bool = False
     """Whether anybody compacts what is to be compacted."""
     opened: Callable[[WholeNode, Roles, Life], None] | None = None

@@ -20,6 +20,7 @@ from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
 from mainstem.node.node_ports import NodePorts, OpeningWatch
 from mainstem.node.node_roles import Roles
+from mainstem.node.storage_role.store_directory import MANIFEST_NAME
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.errors import StorageFailed
@@ -69,6 +70,7 @@ class WholeNode(SimulatedNode):
         super().__init__(cluster, node_id, directory, seed)
         self._directory = directory / f"node-{node_id}"
         self._directory.mkdir(parents=True, exist_ok=True)
+        self.manifest_path = str(self._directory / MANIFEST_NAME)
         self._ids = itertools.count(1)
         self._boots = 1
         self._starts = 0
@@ -100,6 +102,7 @@ class WholeNode(SimulatedNode):
                     new_uuid=self.new_uuid,
                     write_files=self.disk1,
                     store_files=self.disk2,
+                    remote_store=self.whole_object_store() if cluster.bucket is not None else None,
                     write_dir=self._directory,
                     store_dir=self._directory,
                     handlers=handlers,
@@ -119,8 +122,13 @@ class WholeNode(SimulatedNode):
         cluster.clients_network.open_door(life, roles.dispatcher)
         self._before_balance(roles)
         roles.balance()
+        cluster.cluster_id = roles.nameserver.lookups.cluster_id()
         self._stack, self.roles = stack, roles
         return roles.storage
+
+    @property
+    def store_prefix(self) -> str:
+        return f"{self.cluster.cluster_id}/"
 
     def _before_balance(self, roles: Roles) -> None:
         """The roles are open, and the node is about to lead what it should."""
@@ -159,7 +167,7 @@ class WholeNode(SimulatedNode):
     def copy(self) -> Copy:
         """Of a node that is off."""
         assert not self.up
-        manifest = {path.name: path.read_bytes() for path in self._directory.glob("manifest*")}
+        manifest = {path.name: path.read_bytes() for path in self._directory.glob("*manifest*")}
         return Copy(self.disk1.clone(1), self.disk2.clone(2), manifest)
 
     def restore(self, copy: Copy) -> None:
@@ -170,7 +178,7 @@ class WholeNode(SimulatedNode):
                 disk.forget(path)
             for path in kept.paths():
                 disk.put(path, kept.content(path))
-        for file in self._directory.glob("manifest*"):
+        for file in self._directory.glob("*manifest*"):
             file.unlink()
         for name, content in copy.manifest.items():
             (self._directory / name).write_bytes(content)

@@ -3,11 +3,13 @@ and its files and changes continue those of the store."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import random
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
@@ -16,9 +18,10 @@ from tests.storage.remote.tiered_node import bucket_of, local_ranges, split_in_p
 from tests.storage.small_node import QUEUE as QUEUE_1
 from tests.storage.small_node import SmallNode, new_batch, simulated, topic
 
-from mainstem.model import Outcome, QueueRange, TopicsAsOf, queue_id_of
+from mainstem.model import Outcome, QueueRange, TopicsAsOf, queue_id_of, slot_of, slots_in_turns
 from mainstem.storage.adopting.disk_one import write_disk_one
 from mainstem.storage.adopting.lost_cluster import LostCluster, read_lost_cluster
+from mainstem.storage.adopting.queue_stays import MovedSlot, moved_slots
 from mainstem.storage.remote.chain.chain_reading import read_chain
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
@@ -33,11 +36,14 @@ GOES_ON_AT = 2 << 32
 Adopted = Callable[[StoredCluster, LostCluster], Awaitable[None]]
 
 
-def adopted(directory: Path, story: Adopted, *, raises: bool = True) -> None:
+Fills = Callable[[StoredCluster], Awaitable[Any]]
+
+
+def adopted(directory: Path, story: Adopted, fills: Fills = StoredCluster.fill, *, raises: bool = True) -> None:
     """Fill a store, lose both disks of the node, and have it start on a disk 1 made of the store."""
 
     async def whole(there: StoredCluster) -> None:
-        await there.fill()
+        await fills(there)
         await there.node.storage.close()
         found = await read_lost_cluster(there.store, CLUSTER)
         node = there.node
@@ -78,6 +84,38 @@ def test_every_byte_is_read_and_the_ends_are_those_of_the_store(tmp_path: Path) 
         assert await appended(there.node, queue_id_of(5, 7)) == 0
 
     adopted(tmp_path, story, raises=False)
+
+
+async def fill_through_two_write_groups(there: StoredCluster) -> None:
+    """A queue was in write group 0, then in 1, and came back; the list of topics is of a time when it was in 1."""
+    node, storage = there.node, there.node.storage
+    node.founders[1], node.groups = (1,), 2
+    storage.grow(slots_in_turns(2), 2)
+    while not storage.groups[1].serving:  # noqa: ASYNC110 - simulated time
+        await asyncio.sleep(0.05)
+    await there.upload("first.pack", batches_of(3, 0, range(0, 30, 3)))
+    await there.upload("away.pack", batches_of(3, 0, range(30, 60, 3)), group=1)
+    await there.upload("back.pack", [*batches_of(3, 0, range(60, 90, 3)), *batches_of(3, 1, [6])])
+    await there.tell()
+
+
+def test_queues_that_have_moved_are_read_through_all_write_groups_they_were_in(tmp_path: Path) -> None:
+    async def story(there: StoredCluster, found: LostCluster) -> None:
+        home = slot_of(QUEUE) % 2
+        stays = [(0, 0), (1, 30), (0, 60), *([(home, 90)] if home else [])]
+        assert list(found.histories[QUEUE]) == stays
+        assert MovedSlot(slot_of(QUEUE), home, [0, 1]) in moved_slots(found.histories)
+        for _ in range(2):
+            content, position = b"", 0
+            while position < 90:
+                part = await there.node.read(position, QUEUE)
+                content += b"".join(map(bytes, part.batches))
+                position = part.next_offset
+            assert content == b"".join(batch.data for batch in batches_of(3, 0, range(0, 90, 3)))
+            assert await appended(there.node) >= 90
+            await there.node.restart()
+
+    adopted(tmp_path, story, fill_through_two_write_groups, raises=False)
 
 
 def test_no_offset_is_given_twice_and_the_queues_are_raised_once(tmp_path: Path) -> None:

@@ -50,25 +50,27 @@ class StoredCluster:
         self.bucket.put("mainstem.txt", b"a file of somebody else")
         self.bucket.put(f"{CLUSTER}0/other/thing", b"a folder of somebody else")
 
-    async def upload(self, name: str, batches: Sequence[Batch]) -> StoreFile:
+    async def upload(self, name: str, batches: Sequence[Batch], group: int = 0) -> StoreFile:
         """Write a merged file into the store, and have it count."""
         disk, tier = SimulatedFiles(), self.node.storage.remote
-        file = write_merged(disk, name, 0, batches)
+        file = write_merged(disk, name, group, batches)
         for path in paths_of(name):
-            self.bucket.put(f"{CLUSTER}/{object_of(0, path)}", disk.content(path))
-        assert await tier.record(0, intended=[name]) == "recorded"
+            self.bucket.put(f"{CLUSTER}/{object_of(group, path)}", disk.content(path))
+        assert await tier.record(group, intended=[name]) == "recorded"
         before, self.blocks = self.blocks, self.blocks + 10
-        assert await tier.record(0, upto=self.blocks, spans=[span(before, self.blocks, file)]) == "recorded"
+        assert await tier.record(group, upto=self.blocks, spans=[span(before, self.blocks, file)]) == "recorded"
         return file
 
     async def tell(self) -> None:
         """Write chain and topics to the store."""
+        storage = self.node.storage
+        groups = len(storage.groups)
 
         async def as_of() -> TopicsAsOf:
-            return TopicsAsOf(17, 6, 1, self.topics)
+            return TopicsAsOf(17, 6, groups, self.topics)
 
-        storage = self.node.storage
-        await self.chain().follow(0)
+        for group in range(groups):
+            await self.chain().follow(group)
         await TopicListWriter(storage.remote, self.folder, storage.groups, as_of).follow()
 
     def chain(self) -> RemoteChain:

@@ -24,7 +24,7 @@ from mainstem.kernel import COMMITTED_END, LOG_START, QueueTable
 from mainstem.model import SLOTS, Topic, queue_id_of
 from mainstem.storage.agreed_clock import AgreedTime
 from mainstem.storage.errors import StorageError
-from mainstem.storage.extents.extent_index import QueueIds, Rows
+from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
 from mainstem.storage.queue_store.changes.file_retention import FileRetention
@@ -91,6 +91,7 @@ class ThreePlaces:
         self.topics = list(topics)
         self.deleted: set[int] = set()
         self.clock = FakeClock()
+        self.placement = Placement([GROUP] * SLOTS)
         self.table = QueueTable()
         for known in topics:
             self.table.create(known.number, 0, 1)
@@ -130,21 +131,21 @@ class ThreePlaces:
             this,
             this,
             this,
-            Placement([GROUP] * SLOTS),
+            self.placement,
             lambda: self.topics,
             this,
             self.liveness,
             self.remote,
         )
         self.local_copies = LocalCopies(
-            self.table, this, this, self.remote, this, lambda: self.topics, this, self.liveness
+            self.table, this, this, self.remote, self.placement, lambda: self.topics, this, self.liveness
         )
         self.terms = {GROUP: 1}
         self.untiering = Untiering(
-            self.table, self.remote, this, lambda: self.topics, lambda: dict(self.terms), this, self.first_here,
-            self.last_there,
+            self.table, self.remote, self.placement, lambda: self.topics, lambda: dict(self.terms), this,
+            self.first_here, self.last_there,
         )  # fmt: skip
-        self.remote_retention = RemoteRetention(self.remote, lambda group: self.leads, this, self.liveness)
+        self.remote_retention = RemoteRetention(self.remote, lambda group: self.leads, self.placement, self.liveness)
 
     @classmethod
     async def open(cls, directory: Path, topics: Sequence[Topic]) -> ThreePlaces:
@@ -156,12 +157,6 @@ class ThreePlaces:
         await self.remote.manifest.close()
 
     # --- as upkeep sees it ----------------------------------------------------------------------------------
-
-    def group_of(self, queue_id: int) -> int:
-        return GROUP
-
-    def groups_at(self, queue_ids: QueueIds, offsets: numpy.ndarray) -> numpy.ndarray:
-        return numpy.zeros(len(queue_ids), numpy.int64)
 
     def now(self) -> AgreedTime:
         return AgreedTime(self.clock.now_ms(), self.clock.now_ms())
@@ -187,7 +182,7 @@ class ThreePlaces:
         return SimpleNamespace(rows=self.blocks[sequence])
 
     async def move_log_starts(self, moves: Mapping[int, list[tuple[int, int]]]) -> None:
-        for queue_id, start in moves.get(GROUP, []):
+        for queue_id, start in itertools.chain.from_iterable(moves.values()):
             slot = self.table.find(queue_id)
             assert self.table.get(slot, LOG_START) < start <= self.table.get(slot, COMMITTED_END)
             self.table.set(slot, LOG_START, start)

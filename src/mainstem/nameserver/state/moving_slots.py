@@ -58,8 +58,6 @@ class MovingSlots:
         placements: Mapping[int, Sequence[int]],
         factors: Factors,
         topics: Iterable[Topic],
-        *,
-        has_remote_store: bool,
     ) -> None:
         """Raises `InvalidPlacement`."""
         slot, group = command.slot, command.group
@@ -82,8 +80,6 @@ class MovingSlots:
                     f"nodes {_numbers(sorted(lacking))}, where write group {group} has some: they move there once "
                     f"retention has removed these records"
                 )
-        if has_remote_store:
-            raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
         for topic in topics:
             if not topic.internal and "compact" not in topic.settings.cleanup_policy:
                 continue

@@ -261,7 +261,9 @@ class MetadataState:
 
     def slot_to_restore(self) -> MoveSlot | None:
         """The move of a slot back to its class, if that has many reduced ones, and one of them has no queue."""
-        if self._has_remote_store or not (reduced := self.reduced_slots):
+        if self._has_remote_store and self._feature_level < FeatureLevel.STORED:
+            return None
+        if not (reduced := self.reduced_slots):
             return None
         moving = self.moving_slots
         waiting = moving.wishes.keys() | moving.others.keys()
@@ -308,13 +310,10 @@ class MetadataState:
                     self._check_level(FeatureLevel.HOSTING)
                 if self._reduces(command):
                     self._check_level(FeatureLevel.REDUCED)
+                if self._has_remote_store:
+                    self._check_level(FeatureLevel.STORED)
                 self.moving_slots.check_wish(
-                    command,
-                    self._slots,
-                    self.placements,
-                    self.factors,
-                    self.topic_table.by_number.values(),
-                    has_remote_store=self._has_remote_store,
+                    command, self._slots, self.placements, self.factors, self.topic_table.by_number.values()
                 )
             case SlotMoveBegins():
                 self.moving_slots.check_begin(command)
@@ -414,10 +413,7 @@ class MetadataState:
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:
-            raise FeatureLevelTooLow(
-                f"the cluster is at feature level {self._feature_level}, this takes level {needed}: "
-                f"mainstem cluster feature-level --raise, once all nodes run a version that has it"
-            )
+            raise FeatureLevelTooLow.of(self._feature_level, needed)
 
     def _check_tiering_level(self, command: CreateTopic | ChangeTopicConfigs) -> None:
         """Every node has to know what the write groups' logs say of a remote tier before a topic may have one."""

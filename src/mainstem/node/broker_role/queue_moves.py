@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from mainstem.model import WriteGroupBurdens
-from mainstem.nameserver.errors import InvalidPlacement
+from mainstem.model import FeatureLevel, WriteGroupBurdens
+from mainstem.nameserver.errors import FeatureLevelTooLow
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.plans.load_plan import REQUEST_BYTES
 from mainstem.node.node_reports import NodeReports, loads_among
@@ -43,8 +43,9 @@ class NodeQueueMoves:
 
     async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         """Raises `InvalidPlacement`, `UnknownTopic`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
-        if self._has_objects:
-            raise InvalidPlacement("queues do not move between write groups in a cluster with an object store")
+        level = self._lookups.feature_level
+        if self._has_objects and level < FeatureLevel.STORED:  # of a shared store the metadata knows nothing
+            raise FeatureLevelTooLow.of(level, FeatureLevel.STORED)
         await self._nameserver.operations.move_slot_of(topic, partition, group, beside)
 
     async def take_back(self, slot: int) -> None:

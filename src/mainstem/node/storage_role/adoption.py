@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mainstem.nameserver.adopted_metadata import KnownCluster, write_metadata
-from mainstem.nameserver.state.commands import CreateTopic
+from mainstem.nameserver.state.commands import CreateTopic, SlotMoved
 from mainstem.node.storage_role.held_storage import NODE_ALONE
 from mainstem.node.storage_role.store_directory import MANIFEST_NAME
 from mainstem.ports import ObjectStore
 from mainstem.storage.adopting.disk_one import write_disk_one
 from mainstem.storage.adopting.lost_cluster import LostCluster
+from mainstem.storage.adopting.queue_stays import FIRST_MOVE, moved_slots
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.store_folder import StoreFolder
@@ -114,6 +115,10 @@ async def write_node(
             cluster.version,
             cluster.term // LOST_TERMS,
             cluster.slots,
+            [
+                SlotMoved(moved.slot, moved.group, FIRST_MOVE, list(moved.others))
+                for moved in moved_slots(cluster.histories)
+            ],
         )
         await write_metadata(files, node_id, members, os.urandom(16), known)
     except BaseException:

@@ -19,6 +19,7 @@ from mainstem.model import topic_number_of
 from mainstem.ports import Files
 from mainstem.raft import HardState
 from mainstem.storage.adopting.lost_cluster import LostCluster
+from mainstem.storage.adopting.queue_stays import moves_of
 from mainstem.storage.journal.journal_map import MapImage, Mark
 from mainstem.storage.remote.decided.remote_state import Noted, Notes
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
@@ -63,6 +64,7 @@ async def write_disk_one(
         splits=[SplitImage(upto, upto, []) for upto in applied],
         node_id=node_id,
         remote_numbers={group: number for group, number in enumerate(cluster.numbers()) if number},
+        moves=moves_of(cluster.histories),
     )
     await checkpoint.save(files, state, _queues(cluster))
 

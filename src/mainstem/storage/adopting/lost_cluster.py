@@ -8,6 +8,7 @@ If the store does not say something, the reader makes it up so that nothing is d
     log starts   the first offset that the store has: what DeleteRecords, or retention within a file, had passed is
                  there again. 0, where what is missing before may have been given up or compacted (`queue_begins.py`)
     terms        behind the largest that the store knows, by more than anybody can have had since
+    histories    of queues that have moved: where their files lie, and last where the list has their slot
 
 Two nodes that read the same store get the same. The reader refuses a store of which anything is missing or damaged: it
 would not know the ends of queues.
@@ -16,10 +17,13 @@ would not know the ends of queues.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from mainstem.model import slots_in_turns, topic_number_of
 from mainstem.ports import ObjectStore
 from mainstem.storage.adopting.queue_begins import QueueBegins, Queues
+from mainstem.storage.adopting.queue_stays import Histories, QueueStays
 from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.remote.chain.chain_reading import StoredTier
@@ -51,6 +55,8 @@ class LostCluster(NamedTuple):
     """The write group of each slot; empty: they are in turns."""
     term: int
     """Behind all terms that the cluster can have had."""
+    histories: Histories
+    """The stays of queues that have been in other write groups than that of their slot."""
 
     def upto(self, group: int) -> int:
         """All blocks of a write group up to here are in the store, as far as it says."""
@@ -64,11 +70,12 @@ class LostCluster(NamedTuple):
 
 async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
     """Read a cluster's folder of a store. Raises `StorageError`, naming what is missing or damaged."""
-    epochs, begins = _Epochs(), QueueBegins()
+    epochs, begins, stays = _Epochs(), QueueBegins(), QueueStays()
 
     def add(name: str, index: ExtentIndex) -> None:
         epochs.add(index)
         begins.add(name, index)
+        stays.add(name, index)
 
     found = await survey(store, cluster_id, add)
     _refuse_faults(found)
@@ -92,6 +99,7 @@ async def read_lost_cluster(store: ObjectStore, cluster_id: str) -> LostCluster:
         begins.queues(found.tiers, topics),
         found.slots,
         max([epochs.largest, *(tier.position.epoch for tier in found.tiers.values())]) + LOST_TERMS,
+        _of_existing(stays.histories(found.slots or slots_in_turns(count)), topics),
     )
 
 
@@ -143,6 +151,11 @@ def _made_up(cluster_id: str, topic: TopicSurvey, taken: set[str]) -> ListedTopi
 
 def _partitions(topic: TopicSurvey) -> int:
     return max((part.partition + 1 for part in topic.partitions), default=1)
+
+
+def _of_existing(histories: Histories, topics: Iterable[ListedTopic]) -> Histories:
+    numbers = {topic.number for topic in topics}
+    return {queue_id: stays for queue_id, stays in histories.items() if topic_number_of(queue_id) in numbers}
 
 
 class _Epochs:

@@ -118,9 +118,7 @@ class SlotMover:
         clock: Clock,
         *,
         block_bytes_max: int,
-        has_objects: bool,
     ) -> None:
-        """`has_objects`: whether files of the queue store lie in an object store, or may."""
         self.metadata = NO_METADATA
         self.standing: dict[int, str] = {}
         """Per slot that shall move, how far it is, or what it waits for."""
@@ -134,7 +132,6 @@ class SlotMover:
         self._topics = topics
         self._was_deleted = was_deleted
         self._clock = clock
-        self._has_objects = has_objects
         self._rows_max = max(1, min(PRODUCERS_BYTES_MAX, block_bytes_max // 4) // PRODUCER_ROW.size)
         self._woken = asyncio.Event()
 
@@ -243,8 +240,6 @@ class SlotMover:
 
     async def _obstacle(self, slot: int) -> str:
         """Why the queues of a slot cannot move now; empty: they can."""
-        if self._has_objects:
-            return "queues do not move between write groups in a cluster with an object store"
         rows = await self._rows_of(slot)
         numbers = set(map(topic_number_of, _ids(rows)))
         topics: dict[int, Topic] = {}

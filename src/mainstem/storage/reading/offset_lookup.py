@@ -240,7 +240,7 @@ class OffsetLookup:
         if self._read_path.remote is not None:
             for stay in reversed(self._placement.stays_from(queue_id, start)):
                 last = await self._read_path.remote.last_offset(queue_id, stay.group)
-                if last is not None:
+                if last is not None and last >= stay.first_offset:  # else it is that of an earlier stay there
                     last = min(last, end - 1)
                     return last if last >= start else None
         return None

@@ -50,6 +50,11 @@ def object_of(group: int, path: str) -> str:
     return f"{group_folder(group)}/files/" + "/".join(map(_as_part, path.split("/")))
 
 
+def write_group_of(name: str) -> int:
+    """The write group in whose folder an object of a file lies."""
+    return int(name.split("/", 2)[1])
+
+
 def change_object(group: int, number: int) -> str:
     return f"{group_folder(group)}/chain/{number:020d}"
 

@@ -191,7 +191,9 @@ class RetentionPass:
             if source.rows is None:
                 moved.left_out(source.seen_ms, skipped=source.skipped)
             else:
-                moved.feed(self._first_stays(source.rows), source.undated_ms, source.seen_ms)
+                # sources are in the order of each write group alone: a queue that has moved loses what it has in the
+                # first one, and that of the next one once the first is forgotten
+                moved.feed(self._placement.of_first_stays(source.rows), source.undated_ms, source.seen_ms)
         moves: dict[int, list[tuple[int, int]]] = {}
         ahead = moved.log_starts > starts
         if self._store.compactions.passes != compactions:  # some of the bytes that were counted are gone
@@ -206,14 +208,6 @@ class RetentionPass:
             await asyncio.sleep(0)
         await self._queues.move_log_starts(moves)
         return len(changed)
-
-    def _first_stays(self, rows: Rows) -> Rows:
-        """The rows of the oldest stay of each queue. Sources are in the order of each write group alone, so a queue
-        that has moved loses what it has in the first one, and that of the next one once the first is forgotten."""
-        if not self._placement.moved:
-            return rows
-        found: Rows = rows[self._placement.stays_at(rows["queue_id"], rows["base_offset"]) == 0]
-        return found
 
     async def _limited_queues(self) -> LimitedQueues:
         live = await live_queues(self._table)

@@ -215,7 +215,9 @@ class RetentionSources:
         self, listed: _Listed, rows: Rows, reached: QueueExtents, seen: FirstSeen
     ) -> AsyncIterator[RetentionUnit]:
         """Yield what lies between what has come of queues and where a remote file goes on with them, as far as a local
-        file that is still to come has it; then count the file itself as having come."""
+        file that is still to come has it; then count the file itself as having come. Of a queue that has moved only
+        the oldest stay comes in the order of offsets."""
+        rows = self._placement.of_first_stays(rows)
         if listed.is_remote:
             gaps = await beside_if_large(rows, reached.gaps, rows)
             if len(gaps.queue_ids):
@@ -264,9 +266,9 @@ class RetentionSources:
 
     def _as_one_row(self, listed: _Listed) -> Rows | None:
         """A remote file that has one queue as one extent, which is what Kafka's retention sees of a remote segment.
-        None: its index has to be read."""
+        None: its index has to be read, also where it may have parts of several stays."""
         file = listed.file
-        if not listed.is_remote or not _has_one_queue(file):
+        if not listed.is_remote or not _has_one_queue(file) or file.first_queue in self._placement.moved:
             return None
         assert self._remote is not None
         assert self._segment_ends is not None

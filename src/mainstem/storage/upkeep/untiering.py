@@ -61,8 +61,9 @@ class Untiering:
         self._queues = queues
         self._first_here = first_here
         self._last_there = last_there
-        self._done: dict[int, dict[int, int]] = {}
-        """By the topic's number, the terms in which all of its queues were looked at."""
+        self._done: dict[int, tuple[dict[int, int], dict[int, tuple[int, int]]]] = {}
+        """By the topic's number, the terms in which all of its queues were looked at, and where slots had moved by
+        then: queues that come later were not looked at here."""
 
     async def run(self) -> None:
         """One round over all topics."""
@@ -70,6 +71,7 @@ class Untiering:
             self._done.clear()
             return
         terms = self._terms()
+        now = terms, dict(self._placement.placed)
         left: dict[int, Topic] = {}
         for looked_at, topic in enumerate(self._topics(), 1):
             settings = topic.settings
@@ -79,8 +81,8 @@ class Untiering:
                 await asyncio.sleep(0)
         self._done = {number: done for number, done in self._done.items() if number in left}
         for number, topic in left.items():
-            if self._done.get(number) != terms and await self._give_up(topic, terms):
-                self._done[number] = terms
+            if self._done.get(number) != now and await self._give_up(topic, terms):
+                self._done[number] = now
 
     async def _give_up(self, topic: Topic, terms: dict[int, int]) -> bool:
         """Move the log starts of a topic's queues. False when something could not be read."""
@@ -93,10 +95,10 @@ class Untiering:
             if group not in terms or slot == NO_SLOT:
                 continue
             start, end = self._table.get(slot, LOG_START), self._table.get(slot, COMMITTED_END)
-            if start >= end or not await self._may_be_remote(queue_id, group):
+            if start >= end or not await self._may_be_remote(queue_id, start):
                 continue
             try:
-                first = await self._first_kept(queue_id, group, start, end)
+                first = await self._first_kept(queue_id, start, end)
             except (StorageError, OSError) as error:
                 log.warning(
                     "topic %s, partition %d: its records in the remote tier stay: %s", topic.name, partition, error
@@ -117,19 +119,21 @@ class Untiering:
             )
         return is_whole
 
-    async def _first_kept(self, queue_id: int, group: int, start: int, end: int) -> int:
+    async def _first_kept(self, queue_id: int, start: int, end: int) -> int:
         """The offset at which a queue begins without the tier. Raises `StorageError`, OSError."""
         first = await self._first_here(queue_id, start)
         if first is not None:
             return first
-        last = await self._last_there(queue_id, group)
-        return end if last is not None and last >= end - 1 else start
+        groups = {stay.group for stay in self._placement.stays_from(queue_id, start)}
+        lasts = [await self._last_there(queue_id, group) for group in sorted(groups)]
+        return end if any(last is not None and last >= end - 1 for last in lasts) else start
 
-    async def _may_be_remote(self, queue_id: int, group: int) -> bool:
-        """Whether the tier may have something of a queue, by the keys of its files."""
-        for looked_at, span in enumerate(self._remote.manifest.spans(group), 1):
-            if any(True for _ in span.keyed(queue_id, 0)):
-                return True
-            if looked_at % SPANS_PER_TURN == 0:
-                await asyncio.sleep(0)
+    async def _may_be_remote(self, queue_id: int, start: int) -> bool:
+        """Whether the tier may have something of a queue from an offset on, by the keys of its files."""
+        for group in {stay.group for stay in self._placement.stays_from(queue_id, start)}:
+            for looked_at, span in enumerate(self._remote.manifest.spans(group), 1):
+                if any(True for _ in span.keyed(queue_id, 0)):
+                    return True
+                if looked_at % SPANS_PER_TURN == 0:
+                    await asyncio.sleep(0)
         return False
