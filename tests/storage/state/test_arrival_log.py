@@ -9,7 +9,7 @@ from mainstem.model import SLOTS, queue_id_of, slot_of
 from mainstem.storage.placement import Placement, Stay
 from mainstem.storage.state.arrival_log import Arrival, ArrivalLog, Prior, joined_needs
 from mainstem.storage.state.slot_moves import SlotMoves
-from mainstem.storage.write_groups.control import QueuesArrived, SlotFenced
+from mainstem.storage.write_groups.control import DONE, QueuesArrived, SlotFenced
 
 QUEUE = queue_id_of(1, 0)
 SLOT = slot_of(QUEUE)
@@ -266,3 +266,29 @@ def test_what_follows_a_snapshot_passes_over_no_replica_that_begins_anew_either(
     assert late.moves.holds(THIRD)
     late.placement.grow(*moved(FIRST, 3))
     assert not late.moves.holds(THIRD), "other nodes read the queue by now"
+
+
+def test_a_replica_that_left_with_its_log_forgets_what_stood_in_it_and_takes_it_in_again() -> None:
+    here = moved_twice()
+    slot = here.table.find(QUEUE)
+    assert here.table.get(slot, COMMITTED_END) == 30
+    here.moves.forget(SECOND)
+    assert SECOND not in here.moves.left, "no fence of a log that is not here keeps the slot from being settled"
+    assert SECOND not in here.moves.came, "nor does a replica that comes anew wait for what an earlier one needed"
+    assert here.placement.history(QUEUE)[-1] == Stay(THIRD, 30)
+    last = here.moves.came[THIRD].slots[SLOT][-1]
+    arrived = QueuesArrived(SLOT, SECOND, last.number, ((QUEUE, 30),), behind=last.behind)
+    assert here.apply(THIRD, 5, arrived) == "the slot has moved since"
+    here.moves.forget(THIRD)
+    here.table.set(slot, COMMITTED_END, 0)  # the queue is given back to what is here still
+    assert here.apply(THIRD, 5, arrived) == DONE
+    assert here.table.get(slot, COMMITTED_END) == 30
+
+
+def test_a_slot_on_its_way_from_a_write_group_that_left_is_not_shut_here() -> None:
+    here = Replicas()
+    here.fence(FIRST, 7, SECOND, 1)
+    here.moves.forget(SECOND)
+    assert here.moves.shut == {SLOT}
+    here.moves.forget(FIRST)
+    assert not here.moves.shut

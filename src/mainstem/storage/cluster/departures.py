@@ -185,5 +185,6 @@ class Departures:
         kept = write_group_queues.rows(state.table, lambda ids: in_group(ids) & self._has_gone_on(number, ids))
         await write_group_queues.replace(state.table, in_group, b"".join([piece async for piece in kept]))
         state.journal_map.superseded(group.group, 1, group.begin_anew())
+        state.moves.forget(number)
         await state.manifest.forget(group.group)
         await state.remote.forget(group.group)

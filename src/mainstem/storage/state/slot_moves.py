@@ -200,7 +200,7 @@ class SlotMoves:
         arrival = Arrival(group, number, index, command.before, command.behind)
         if command.last:
             log.note(slot, arrival, _needs_in(command), self.snapshots_from(group))
-        if number > self.number_of(slot):
+        if number >= self.number_of(slot):  # the same one, where a replica left with its log and comes back
             self._take_in(command, arrival)
         return DONE
 
@@ -224,6 +224,15 @@ class SlotMoves:
         self._placement.place(slot, arrival.group, arrival.number)
         if slot in self.fences and self.fences[slot].number <= arrival.number:
             del self.fences[slot]
+
+    def forget(self, group: int) -> None:
+        """Forget what stood in the log of a write group whose replica leaves this node. Where its queues went and came
+        from stays: others here may have gone on with them."""
+        self.came.pop(group, None)
+        self.left.pop(group, None)
+        for slot in [slot for slot, fence in self.fences.items() if fence.before == group]:
+            del self.fences[slot]
+        self.changed()
 
     # --- snapshots ----------------------------------------------------------------------------------------
 
