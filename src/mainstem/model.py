@@ -132,6 +132,10 @@ class FeatureLevel(enum.IntEnum):
     STORED = 20
     """Slots that move in clusters whose files lie in an object store, or may."""
 
+    UNPINNED = 21
+    """Replicas that move while their write groups have records of queues which have gone on, or queues that have come:
+    nodes keep what they read of other write groups."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -186,6 +186,11 @@ class Placement:
         return self._moved
 
     @property
+    def others(self) -> Mapping[int, Sequence[int]]:
+        """Per slot the write groups that have records of its queues from before its last move, as the metadata says."""
+        return self._others
+
+    @property
     def placed(self) -> Mapping[int, tuple[int, int]]:
         """Per slot that has moved, as the logs say: its write group, and the number of its move."""
         return self._placed

@@ -262,3 +262,20 @@ def test_nodes_of_the_next_write_group_are_guests_of_those_that_have_records() -
     assert guests() == {1: {1}}
     state.apply(SettleSlot(slot, 2))
     assert not guests()
+
+
+def test_replicas_stay_only_until_a_slot_has_moved_once_nodes_keep_what_they_read() -> None:
+    state = cluster(level=FeatureLevel.UNPINNED)
+    before = slots(state)[SLOT]
+    wish = wished(state)
+    state.check(wish)
+    state.apply(wish)
+    for group in (before, wish.group):
+        with pytest.raises(InvalidPlacement, match=f"slot {SLOT} is on its way to write group {wish.group}"):
+            state.check(MoveReplica(group, 1, 2))
+    with pytest.raises(InvalidPlacement, match="is on its way"):
+        state.check(SetDraining(1, draining=True))
+    state.apply(SlotMoved(SLOT, wish.group, 1, [before]))
+    for group in (before, wish.group):
+        state.check(MoveReplica(group, 1, 2))
+    state.check(SetDraining(1, draining=True))

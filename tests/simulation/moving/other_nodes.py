@@ -18,7 +18,7 @@ from uuid import UUID
 
 from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import HEALED_SECONDS
+from tests.simulation.cluster.run import HEALED_SECONDS, Outcomes
 from tests.simulation.elastic.run import HARM_TO_DISKS
 from tests.simulation.moving.clusters import (
     ANSWER_SECONDS,
@@ -41,6 +41,9 @@ COPIES = 3
 
 FEWER = "fewer copies"
 """Stands for write groups with one replica, as transactions do among the faults."""
+
+REPLACED = "replaced replicas"
+"""Stands for replicas that move from node to node meanwhile."""
 
 SINGLE_MAX = 3
 """Write groups with one replica: each costs a run the time of its heartbeats."""
@@ -101,12 +104,62 @@ class ApartMover(Mover):
     _cluster: ApartCluster
     adds_single = False
     """Whether write groups with one replica are added first."""
+    replaces: random.Random | None = None
+    """Draws which replicas move from node to node; None: they stay."""
+    replaced = 0
+    """How often some node said that one is to move."""
 
     async def run(self) -> None:
         while self.adds_single and not self._work.ending:
             await self._add_single()
             await asyncio.sleep(0.1)
         await super().run()
+
+    async def _ask(self) -> None:
+        await super()._ask()
+        if self.replaces is not None and self.replaces.random() < 0.4:
+            await self._replace(self.replaces)
+
+    async def _replace(self, rng: random.Random) -> None:
+        """Have a replica of some write group move to a node that has none."""
+        nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
+        if not nodes:
+            return
+        node = rng.choice(nodes)
+        assert node.roles is not None
+        nameserver = node.roles.nameserver
+        group, replicas = rng.choice(sorted(nameserver.lookups.placements().items()) or [(0, ())])
+        others = sorted(set(self._cluster.nodes) - set(replicas))
+        if not replicas or not others:
+            return
+        old, new = rng.choice(replicas), rng.choice(others)
+
+        async def move() -> bool:
+            try:
+                await nameserver.operations.move_replica(group, old, new)
+            except MainstemError:
+                return False
+            return True
+
+        if await node.call(move(), patience=ANSWER_SECONDS):
+            self.replaced += 1
+            self._cluster.history.note("asked to replace", group, old, new)
+
+    def wished(self) -> list[int]:
+        """The slots on their way, and -1 - n for each write group n whose replicas are."""
+        return [*super().wished(), *(-1 - group for group in self._on_their_way())]
+
+    def _on_their_way(self) -> list[int]:
+        newest = self._cluster.newest_metadata()
+        if newest is None or self.replaces is None:
+            return []
+        found = []
+        for group, replicas in newest.lookups.placements().items():
+            leaders = self._cluster.leaders(group)
+            membership = leaders[0].storage.groups[group].consensus.committed_membership if leaders else None
+            if membership is None or membership.voters != set(replicas):
+                found.append(group)
+        return found
 
     async def _add_single(self) -> None:
         nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
@@ -139,6 +192,22 @@ class ApartMover(Mover):
                 if not wish.begun:
                     await node.call(self._kept(nameserver, slot), patience=ANSWER_SECONDS)
 
+            for group in self._on_their_way():
+                await self._turn_back(node, nameserver, group)
+
+    async def _turn_back(self, node: SimulatedNode, nameserver: Nameserver, group: int) -> None:
+        """A replica waits until a log begins behind what its node has of later stays, as a guest does."""
+        replicas = set(nameserver.lookups.placements()[group])
+        for leader in self._cluster.leaders(group)[:1]:
+            voters = leader.storage.groups[group].consensus.committed_membership.voters
+            waiting = {it for it in replicas - voters if leader.storage.mover.has_later(group, it)}
+            for new, old in zip(sorted(waiting), sorted(voters - replicas), strict=False):
+                await node.call(self._moved_back(nameserver, group, new, old), patience=ANSWER_SECONDS)
+
+    async def _moved_back(self, nameserver: Nameserver, group: int, new: int, old: int) -> None:
+        with suppress(MainstemError):  # it has come meanwhile
+            await nameserver.operations.move_replica(group, new, old)
+
     async def _kept(self, nameserver: Nameserver, slot: int) -> None:
         with suppress(MainstemError):  # it has begun meanwhile
             await nameserver.operations.keep_slot(slot)
@@ -151,9 +220,15 @@ class ApartRun(MovingClusterRun):
     mover: ApartMover
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
-        super().__init__(seed, directory, seconds=seconds, faults=[name for name in faults if name != FEWER])
+        names = [name for name in faults if name not in (FEWER, REPLACED)]
+        super().__init__(seed, directory, seconds=seconds, faults=names)
+        self._have(seed, faults)
+
+    def _have(self, seed: int, faults: Sequence[str]) -> None:
         if FEWER in faults:
             self._have_single(random.Random(f"{seed} single"))
+        if REPLACED in faults:
+            self.mover.replaces = random.Random(f"{seed} replaced")
 
     def _have_single(self, rng: random.Random) -> None:
         """Write groups with one replica come first, and some of the topics made from then on ask for one copy. One
@@ -161,6 +236,12 @@ class ApartRun(MovingClusterRun):
         self.mover.adds_single = True
         self.faults.leave_out(HARM_TO_DISKS)
         self.work.factors = lambda: rng.choice([FACTOR_OF_CLUSTER, FACTOR_OF_CLUSTER, 1])
+
+    def _outcomes(self) -> Outcomes:
+        outcomes = super()._outcomes()
+        if self.mover.replaces is not None:
+            outcomes.moves["replaced"] = self.mover.replaced
+        return outcomes
 
     async def _agree_on_metadata(self) -> None:
         await super()._agree_on_metadata()

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.simulation.cluster.node import READ_CACHE, SimulatedNode
-from tests.simulation.moving.other_nodes import FEWER, ApartCluster, ApartRun, ApartSettings
+from tests.simulation.moving.other_nodes import FEWER, REPLACED, ApartCluster, ApartRun, ApartSettings
 from tests.simulation.moving.other_nodes import play as play_apart
 from tests.simulation.oracle import seed_failed
 from tests.simulation.shared.run import SharedFaults, SharedRun
@@ -45,10 +45,9 @@ class OneStoreRun(SharedRun, ApartRun):
     faults: OneStoreFaults
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
-        names = [name for name in faults if name not in (FEWER, ONE_STORE)]
+        names = [name for name in faults if name not in (FEWER, REPLACED, ONE_STORE)]
         super().__init__(seed, directory, seconds=seconds, faults=names)
-        if FEWER in faults:
-            self._have_single(random.Random(f"{seed} single"))
+        self._have(seed, faults)
 
     def _settings(self, rng: random.Random) -> WholeSettings:
         return OneStoreSettings(rng)

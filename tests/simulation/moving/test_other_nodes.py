@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.cluster.planted import planted
 from tests.simulation.find import more_at_length, seed_that_finds
-from tests.simulation.moving.other_nodes import FEWER, play
+from tests.simulation.moving.other_nodes import FEWER, REPLACED, play
 from tests.simulation.moving.planted import APART_PLANTS
 
 SEEDS = range(1, 17)
@@ -27,6 +27,12 @@ def test_the_invariants_hold_while_queues_move_to_other_nodes(seed: int, tmp_pat
 @pytest.mark.parametrize("seed", [*more_at_length(range(1, 7)), 222])  # a guest starts again before it got anything
 def test_the_invariants_hold_while_topics_have_fewer_copies_and_more(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path, faults=[FEWER])
+    assert outcomes.moves["moved"] or not outcomes.moves["asked"]
+
+
+@pytest.mark.parametrize("seed", more_at_length(range(304, 312)))
+def test_the_invariants_hold_while_replicas_move_from_node_to_node(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path, faults=[REPLACED])
     assert outcomes.moves["moved"] or not outcomes.moves["asked"]
 
 

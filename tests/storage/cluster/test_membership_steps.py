@@ -178,6 +178,17 @@ def test_a_node_takes_part_in_what_comes_to_it(wanted: tuple[int, ...], taken: i
     assert len(world.taken) == taken
 
 
+def test_a_node_with_later_batches_of_moved_queues_is_added_once_the_log_begins_behind_them() -> None:
+    group = Group(1, 2, 3)
+    world = World(group, 1, 2, 4)
+    world.has_later = {4}
+    world.rounds(3)
+    assert not group.made
+    world.has_later = set()
+    world.rounds(6)
+    assert group.membership == Membership.of([1, 2, 4])
+
+
 def test_a_guest_learns_and_gets_no_vote() -> None:
     group = Group(1, 2)
     world = World(group, 1, 2)

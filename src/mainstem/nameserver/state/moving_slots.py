@@ -127,17 +127,24 @@ class MovingSlots:
         if wish is None or (wish.group, wish.number) != (command.group, command.number):
             raise InvalidPlacement(f"slot {command.slot} is not to move to write group {command.group} any more")
 
-    def check_replica(self, group: int, slots: Sequence[int]) -> None:
-        """Raises `InvalidPlacement` if a replica of a write group must stay where it is."""
-        for slot in sorted(self.wishes.keys() | self.others.keys()):
+    def check_replica(self, group: int, slots: Sequence[int], *, pinned: bool) -> None:
+        """Raises `InvalidPlacement` if a replica of a write group must stay where it is. `pinned`: also while it has
+        records of queues that have gone on, or has such queues: nodes do not keep what they read."""
+        for slot in sorted(self.wishes.keys() | (self.others.keys() if pinned else set())):
             wish = self.wishes.get(slot)
             concerned = {slots[slot], *self.others.get(slot, ()), *((wish.group,) if wish is not None else ())}
-            if group in concerned:
-                groups = _numbers(sorted(concerned))
+            if group not in concerned:
+                continue
+            if wish is not None and not pinned:
                 raise InvalidPlacement(
-                    f"write group {group}: its replica stays where it is while queues of slot {slot} have records in "
-                    f"several write groups ({groups}), until retention has removed them from all but one"
+                    f"write group {group}: its replica stays where it is while slot {slot} is on its way to write "
+                    f"group {wish.group}: mainstem cluster status shows what that waits for"
                 )
+            raise InvalidPlacement(
+                f"write group {group}: its replica stays where it is while queues of slot {slot} have records in "
+                f"several write groups ({_numbers(sorted(concerned))}), until retention has removed them from all but "
+                "one, or the cluster is at a later feature level"
+            )
 
     def guests(self, slots: Sequence[int], placements: Mapping[int, Sequence[int]]) -> Mapping[int, frozenset[int]]:
         """Per write group the nodes that follow it though they have no replica of it: they have one of a write group

@@ -300,7 +300,7 @@ class MetadataState:
                 self.node_table.check_placement(command, self._cluster.write_groups)
             case MoveReplica():
                 self.node_table.check_move(command)
-                self.moving_slots.check_replica(command.group, self._slots)
+                self._check_replica(command.group)
             case MoveSlot():
                 if len(self.placements.get(command.group, ())) > 1:
                     self._check_level(FeatureLevel.CHAINED)
@@ -329,7 +329,7 @@ class MetadataState:
                 self.node_table.check_draining(command)
                 if command.draining:
                     for group in self.node_table.held_by(command.node_id):
-                        self.moving_slots.check_replica(group, self._slots)
+                        self._check_replica(group)
             case RemoveNode():
                 self.node_table.check_removal(command)
             case CreateTopic():
@@ -410,6 +410,10 @@ class MetadataState:
         if not 0 <= command.slot < len(self._slots) or command.group not in self.placements:
             return False  # refused for another reason
         return len(self.placements[command.group]) < self.factors[command.slot // SLOTS]
+
+    def _check_replica(self, group: int) -> None:
+        pinned = self._feature_level < FeatureLevel.UNPINNED
+        self.moving_slots.check_replica(group, self._slots, pinned=pinned)
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:

@@ -10,7 +10,9 @@ Only a committed membership deletes anything, never the metadata or its absence,
 group: runs that hold other write groups too stay until those are gone as well. Files are removed as orphans are. A
 replica that is still sending a snapshot is removed only after that.
 
-Queues that have moved keep what they had here in write groups before (`stays_left`).
+Queues that have moved keep what they had here in write groups before (`stays_left`). A replica stays as long as this
+node has one of the write group to which such queues went on, though it be no member any more: who leads them reads what
+they had. If the node is to follow again, as a guest, it goes on where its log ends.
 
 A node that gets a replica of the write group again begins with an empty log, as any new replica. A leader's record of
 the old log cannot mislead it: the node was no member in between, and a member that hears from a leader does not leave.
@@ -93,13 +95,27 @@ class Departures:
         """Leave a write group that placement has on the nodes in `placed` and not here, if a leader says that this node
         is no member. Raises `StorageError`."""
         group = self._groups[number]
-        if group.consensus.core is not None and not await self._is_out(group, placed):
+        if group.consensus.core is not None and (self._is_read(number) or not await self._is_out(group, placed)):
             return
         if group.consensus.core is not None:
             log.info("write group %d: this node is no member any more; its data of the write group is removed", number)
             await self._replication.leave(number)
         if self._replication.has_left(number):
             await self._empty(group)
+
+    def _is_read(self, number: int) -> bool:
+        """Whether this node has a replica of another write group to which queues with records in this one have come, as
+        its logs or the metadata say: it may lead that one yet, and reads what they had here."""
+        placement, groups = self._placement, self._groups
+        for stays in placement.moved.values():
+            home = stays[-1].group
+            if home != number and groups[home].consensus.core is not None and any(it.group == number for it in stays):
+                return True
+        return any(
+            number in others and placement.slots[slot] != number
+            and groups[placement.slots[slot]].consensus.core is not None
+            for slot, others in placement.others.items()
+        )  # fmt: skip
 
     async def _is_out(self, group: WriteGroup, placed: Collection[int]) -> bool:
         core = group.consensus.core

@@ -122,7 +122,7 @@ class MembershipSteps:
         if leaving and not self._is_ahead(group.group):
             return MembershipChange(ChangeKind.REMOVE, min(leaving))
         for node_id in sorted((wanted | guests) - voters - learners):
-            if self._alive(node_id) and (node_id in wanted or not self._has_later(group.group, node_id)):
+            if self._alive(node_id) and not self._has_later(group.group, node_id):
                 return MembershipChange(ChangeKind.ADD_LEARNER, node_id)
         for peer in group.consensus.peers():
             near = peer.match_index + LAG_BLOCKS_MAX >= group.last_index
