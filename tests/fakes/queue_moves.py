@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mainstem.model import WriteGroupBurdens
-from mainstem.nameserver.errors import MoveBegun, NotMoving
+from mainstem.nameserver.errors import InvalidPlacement, MoveBegun, NotMoving
 
 
 class FakeQueueMoves:
     """`ports.QueueMoves`. Tests may set `placed` (by write group), `moving` (by slot), `behind` (the write groups that
-    a slot has left), `busy` (bytes per second by write group) and `refuse` (what becomes of a move) and `late` (the
-    slots whose moves cannot be taken back any more); they read `begun`, `beside` (what was named beside each), and
-    `asked_for_burdens`."""
+    a slot has left), `busy` (bytes per second by write group), `refuse` (what becomes of a move), `late` (the slots
+    whose moves cannot be taken back any more) and `makes` (whether write groups are made); they read `begun`, `beside`
+    (what was named beside each), and `asked_for_burdens`."""
 
     def __init__(self) -> None:
         self.placed: dict[int, tuple[int, ...]] = {}
@@ -25,6 +25,7 @@ class FakeQueueMoves:
         self.beside: list[list[tuple[str, int]]] = []
         self.asked_for_burdens = 0
         self.late: set[int] = set()
+        self.makes = False
 
     def placements(self) -> dict[int, tuple[int, ...]]:
         return self.placed
@@ -43,6 +44,11 @@ class FakeQueueMoves:
         self.refuse(topic, partition, group)
         self.begun.append((topic, partition, group))
         self.beside.append(list(beside))
+
+    async def make_group(self, node_ids: Sequence[int]) -> None:
+        if not self.makes:
+            raise InvalidPlacement("there are enough")
+        self.placed[len(self.placed)] = tuple(node_ids)
 
     async def take_back(self, slot: int) -> None:
         if slot in self.late:

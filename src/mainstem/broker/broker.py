@@ -154,6 +154,9 @@ class NothingMoves:
     async def move(self, topic: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         raise InvalidPlacement("queues of this node do not move")
 
+    async def make_group(self, node_ids: Sequence[int]) -> None:
+        raise InvalidPlacement("queues of this node do not move")
+
     async def take_back(self, slot: int) -> None:
         raise NotMoving("queues of this node do not move")
 

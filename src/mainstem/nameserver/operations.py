@@ -127,6 +127,19 @@ class ClusterOperations:
         alive = [node.node_id for node in self._lookups.alive(NodeRole.STORAGE)]
         await self._change(WantWriteGroups(total, alive, replication_factor))
 
+    async def add_write_group_on(self, node_ids: Sequence[int]) -> None:
+        """Have one more write group begin on exactly these nodes, of which the first one is to lead it. Raises as
+        `add_write_groups`."""
+        self._check_level(FeatureLevel.CLASSED, "a write group on nodes of one's choice")
+        alive = {node.node_id for node in self._lookups.alive(NodeRole.STORAGE)}
+        for node_id in node_ids:
+            if node_id not in alive or node_id in self._lookups.draining:
+                raise InvalidPlacement(f"node {node_id} is drained, or does not live: no write group begins there now")
+        number = self._lookups.write_groups()
+        await self._change(WantWriteGroups(number + 1, sorted(node_ids), len(node_ids)))
+        if self._lookups.placements().get(number, (0,))[0] != node_ids[0]:
+            await self.prefer_leader(number, node_ids[0], why="a client asked for these nodes")
+
     async def move_slot_of(self, name: str, partition: int, group: int, beside: Sequence[tuple[str, int]] = ()) -> None:
         """Have the slot of a partition move to a write group, with all queues that hash to it. It begins at once; the
         slot is there when `lookups.write_group` says so. `beside`: other partitions that may have as few copies as that

@@ -190,6 +190,11 @@ class QueueMoves(Protocol):
         group keeps; others of the slot must not lose any."""
         ...
 
+    async def make_group(self, node_ids: Sequence[int]) -> None:
+        """Have a write group begin on exactly these nodes, of which the first one shall lead it; a `nameserver` error
+        says why none can."""
+        ...
+
     async def take_back(self, slot: int) -> None:
         """Have a slot stay where it is that has not begun to move; a `nameserver` error says why it cannot."""
         ...

@@ -199,6 +199,7 @@ def test_lists_that_no_write_group_has_are_refused_with_those_there_are(version:
     assert "on nodes 1, 4, and" in why
     assert "on nodes 1, 2, 3; 2, 3, 4; 4." in why
     assert "mainstem cluster write-groups TOTAL --replication-factor 2" in why
+    assert why.endswith("None was made there: there are enough")
     assert admin.told(0, (1, 2, 5)) == (INVALID, "node 5 is not registered in this cluster, or does not store")
     different = (INVALID, "replicas are on different nodes, and there is at least one")
     assert admin.told(0, (1, 1)) == admin.told(0, ()) == different
@@ -207,6 +208,35 @@ def test_lists_that_no_write_group_has_are_refused_with_those_there_are(version:
     admin.moves.placed |= {group: (100 + group,) for group in range(6, 40)}
     assert "; and 27 more" in admin.told(0, (4, 1), version)[1]
     assert not admin.moves.begun
+
+
+def test_write_groups_are_made_on_nodes_that_none_has_one_for_each_that_shall_lead() -> None:
+    admin = QueuesMoving()
+    admin.moves.makes = True
+    told = admin.refused({("q", 0): (4, 1), ("q", 1): (1, 4), ("q", 2): (4, 1), ("q", 3): (4, 2, 1)})
+    assert set(told.values()) == {(ErrorCode.NONE, None)}
+    assert {group: admin.moves.placed[group] for group in (6, 7, 8)} == {6: (4, 1), 7: (1, 4), 8: (4, 1, 2)}
+    assert admin.moves.begun == [("q", 0, 6), ("q", 1, 7), ("q", 2, 6), ("q", 3, 8)]
+    assert admin.told(4, (1, 4)) == (ErrorCode.NONE, "")
+    assert len(admin.moves.placed) == 9, "there is one by now"
+
+
+def test_no_write_group_is_made_for_partitions_that_could_not_move_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = QueuesMoving()
+    admin.moves.makes = True
+    admin.create("kept", 1, configs={"cleanup.policy": "compact"})
+    admin.create("safe", 1, configs={"min.insync.replicas": "3"})
+    told = admin.refused({("kept", 0): (4, 1), ("safe", 0): (4, 1)})
+    assert [code for code, _ in told.values()] == [INVALID, INVALID]
+    assert [(why or "").partition("None was made there: ")[2] for _, why in told.values()] == [
+        "internal and compacted topics do not move",
+        "min.insync.replicas = 3 would refuse every batch with acks=all there",
+    ]
+    monkeypatch.setattr(alter_partition_reassignments, "GROUPS_MADE_MAX", 1)
+    told = admin.refused({("q", 0): (4, 1), ("q", 1): (4, 2)})
+    assert [code for code, _ in told.values()] == [ErrorCode.NONE, INVALID]
+    assert "one request has 1 made at most" in (told["q", 1][1] or "")
+    assert len(admin.moves.placed) == 7
 
 
 def test_a_factor_changes_only_where_the_request_allows_that() -> None:

@@ -1,6 +1,6 @@
 """A topic that is kept three times is kept once from now on, under the load of an idempotent producer, while a node is
 killed; topics that come later have three copies. Then it is kept three times again: no node has anything alone, and
-nothing was lost, repeated or reordered."""
+nothing was lost, repeated or reordered. Another one's partitions move to two nodes each, where no write group was."""
 
 from __future__ import annotations
 
@@ -64,5 +64,29 @@ def test_a_topic_is_kept_once_from_now_on(tmp_path: Path) -> None:
             check(cluster, load)
             cluster.start(node_id)
             cluster.wait_until_well()
+    finally:
+        cluster.close()
+
+
+def test_partitions_move_to_two_nodes_of_a_clients_choice(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, *SETTINGS)
+    try:
+        cluster.start().wait_until_well()
+        asked = cluster.nodes[1]
+        with load_on(cluster, TOPIC, 2, copies=3) as load:
+            python = kafka_python.admin(cluster.bootstrap)
+            wanted = {PythonPartition(TOPIC, 0): [1, 2], PythonPartition(TOPIC, 1): [2, 1]}
+            try:
+                assert python.alter_partition_reassignments(wanted) == dict.fromkeys(wanted)
+            finally:
+                python.close()
+            all_have_moved(asked)
+            goes_on(load, TOPIC, range(2))
+
+        def replicas() -> list[list[int]]:
+            return [one["replicas"] for one in mainstem_json(asked, "topic", "describe", TOPIC)["partitions"]]
+
+        assert replicas() == list(wanted.values()), "the first node of each is to lead"
+        check(cluster, load)
     finally:
         cluster.close()

@@ -1,7 +1,8 @@
 """Judges which move a partition needs to have its replicas on the nodes that a client asks for. No I/O.
 
 The replicas of a partition are those of its write group. So it moves to a write group that has its replicas on exactly
-these nodes; where there is none, the client is told which there are. Partitions move with their slot: a request that
+these nodes; where there is none, one is made there (`Reassignments.lacking`), and the request judged once more. If none
+can be made, the client is told which there are. Partitions move with their slot: a request that
 wants one partition of a slot here and another one there is told so of the second.
 
 Of the list's order the first node counts, which is to lead, and only where there is a choice: a write group that has
@@ -10,15 +11,19 @@ this node as its preferred leader goes before others on the same nodes, the pres
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.broker.broker import Broker
-from mainstem.model import MoveUnderWay, WriteGroupBurdens, slot_of
+from mainstem.model import MoveUnderWay, Topic, WriteGroupBurdens, slot_of
 from mainstem.protocol.error_codes import ErrorCode
 
 NODE_SETS_TOLD_MAX = 10
 """Sets of nodes that a refusal names: they fit on a few lines."""
+
+COMPACT = "compact"
+
+NONE_MADE: Mapping[tuple[int, ...], str] = {}
 
 
 class Judgement(NamedTuple):
@@ -56,8 +61,20 @@ def _refused(why: str) -> Judgement:
 class Reassignments:
     """Judges the partitions of one request, one after the other."""
 
-    def __init__(self, broker: Broker, replica_moves: Sequence[MoveUnderWay], *, may_change_factor: bool) -> None:
-        """`replica_moves`: those that a cancellation may mean."""
+    def __init__(
+        self,
+        broker: Broker,
+        replica_moves: Sequence[MoveUnderWay],
+        *,
+        may_change_factor: bool,
+        not_made: Mapping[tuple[int, ...], str] = NONE_MADE,
+    ) -> None:
+        """`replica_moves`: those that a cancellation may mean. `not_made`: by nodes, as `lacking` has them, why no
+        write group could be made there."""
+        self._not_made = not_made
+        self.lacking: dict[tuple[int, ...], None] = {}
+        """The nodes on which write groups are to be made, the one first that shall lead, the others in order; as they
+        were asked for."""
         self._broker = broker
         self._replica_moves = {move.group: move for move in replica_moves}
         self._may_change_factor = may_change_factor
@@ -89,7 +106,7 @@ class Reassignments:
             return self._asked_under_way(slot, group, replicas)
         groups = self._fitting(slot, group, replicas)
         if not groups:
-            return _refused(self._no_such_nodes(replicas))
+            return self._without_group(topic, replicas)
         if group not in groups:
             self._note(slot, name, partition, replicas)
             return self._moved(WantedMove(slot, name, partition, groups))
@@ -146,6 +163,20 @@ class Reassignments:
         able = [group for group in on_nodes if group == present or group not in left] or on_nodes
         led = [group for group in able if self._placements[group][0] == replicas[0]]
         return tuple(led or able)
+
+    def _without_group(self, topic: Topic, replicas: tuple[int, ...]) -> Judgement:
+        """No write group has these nodes: one is made, if it would be of use."""
+        nodes = (replicas[0], *sorted(replicas[1:]))
+        if topic.internal or COMPACT in topic.settings.cleanup_policy:
+            why = "internal and compacted topics do not move"
+        elif (demanded := topic.settings.min_insync_replicas) > len(nodes):
+            why = f"min.insync.replicas = {demanded} would refuse every batch with acks=all there"
+        elif nodes in self._not_made:
+            why = self._not_made[nodes]
+        else:
+            self.lacking.setdefault(nodes)
+            why = ""
+        return _refused(self._no_such_nodes(replicas) + (f". None was made there: {why}" if why else ""))
 
     def _note(self, slot: int, name: str, partition: int, replicas: Sequence[int]) -> None:
         wanted = self.wanted.get(slot)

@@ -34,6 +34,9 @@ from mainstem.protocol.messages.partition_reassignments import (
 PARTITIONS_PER_TURN = 500
 """Partitions judged within one turn of the event loop: about a millisecond."""
 
+GROUPS_MADE_MAX = 8
+"""Write groups that are made for one request: each is a change of the metadata that every node hears of."""
+
 MOVES_AT_ONCE_MAX = 32
 """Moves that one request has the metadata leader write down at a time: each is small, and they share a sync."""
 
@@ -61,18 +64,12 @@ async def _answered(
 ) -> tuple[ReassignableTopicResponse, ...]:
     """Raises where nobody can judge, or the metadata takes no changes: nothing is wrong with the request then, and
     what it has begun it finds done when it is repeated."""
-    reassignments = Reassignments(
-        broker, await _replica_moves(broker, request), may_change_factor=request.allow_replication_factor_change
-    )
+    replica_moves = await _replica_moves(broker, request)
+    reassignments, found = await _all_judged(broker, request, replica_moves, {})
+    if reassignments.lacking:
+        not_made = await _made(broker, reassignments.lacking)
+        reassignments, found = await _all_judged(broker, request, replica_moves, not_made)
     pace = broker.turns.pace(PARTITIONS_PER_TURN)
-    found: list[list[Judged]] = []
-    for topic in request.topics:
-        await pace.step()
-        of_topic = []
-        for asked in topic.partitions:
-            await pace.step()
-            of_topic.append(reassignments.judged(topic.name, asked.partition_index, asked.replicas))
-        found.append(of_topic)
     stays = {each.slot for of_topic in found for each in of_topic if isinstance(each, WantedStay)}
     begun = await _begun(broker, list(reassignments.wanted.values()), reassignments.asked)
     decided = {**await _taken_back(broker, stays), **begun}
@@ -94,6 +91,42 @@ async def _answered(
             told.add(judgement)  # the same reason is told once: there can be very many partitions
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(answers)))
     return tuple(responses)
+
+
+async def _all_judged(
+    broker: Broker,
+    request: AlterPartitionReassignmentsRequest,
+    replica_moves: Sequence[MoveUnderWay],
+    not_made: Mapping[tuple[int, ...], str],
+) -> tuple[Reassignments, list[list[Judged]]]:
+    """The judgements of all partitions, topic by topic."""
+    reassignments = Reassignments(
+        broker, replica_moves, may_change_factor=request.allow_replication_factor_change, not_made=not_made
+    )
+    pace = broker.turns.pace(PARTITIONS_PER_TURN)
+    found: list[list[Judged]] = []
+    for topic in request.topics:
+        await pace.step()
+        of_topic = []
+        for asked in topic.partitions:
+            await pace.step()
+            of_topic.append(reassignments.judged(topic.name, asked.partition_index, asked.replicas))
+        found.append(of_topic)
+    return reassignments, found
+
+
+async def _made(broker: Broker, lacking: Iterable[tuple[int, ...]]) -> Mapping[tuple[int, ...], str]:
+    """Have write groups made on these nodes. Returns why not, where none could be."""
+    not_made = {}
+    for number, nodes in enumerate(lacking):
+        if number >= GROUPS_MADE_MAX:
+            not_made[nodes] = f"one request has {GROUPS_MADE_MAX} made at most: ask again"
+            continue
+        error = await _outcome(broker.queue_moves.make_group(nodes))
+        if error is not None:
+            _judgement(error)  # raises where the metadata takes no changes
+            not_made[nodes] = str(error)
+    return not_made
 
 
 async def _replica_moves(broker: Broker, request: AlterPartitionReassignmentsRequest) -> Sequence[MoveUnderWay]:

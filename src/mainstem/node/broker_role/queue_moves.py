@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from mainstem.model import FeatureLevel, WriteGroupBurdens
-from mainstem.nameserver.errors import FeatureLevelTooLow
+from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidPlacement
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.plans.load_plan import REQUEST_BYTES
 from mainstem.node.node_reports import NodeReports, loads_among
+
+GROUPS_MADE_UPTO = 64
+"""Write groups of a cluster up to which one is made for nodes that a client asks for. They never go away, and each
+costs every node that has it ten heartbeats a second and an open block: with 64 that is some hundredths of a core."""
 
 
 class NodeQueueMoves:
@@ -47,6 +51,15 @@ class NodeQueueMoves:
         if self._has_objects and level < FeatureLevel.STORED:  # of a shared store the metadata knows nothing
             raise FeatureLevelTooLow.of(level, FeatureLevel.STORED)
         await self._nameserver.operations.move_slot_of(topic, partition, group, beside)
+
+    async def make_group(self, node_ids: Sequence[int]) -> None:
+        """Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        if (count := self._lookups.write_groups()) >= GROUPS_MADE_UPTO:
+            raise InvalidPlacement(
+                f"the cluster has {count} write groups: for nodes that a client asks for none is made beyond "
+                f"{GROUPS_MADE_UPTO}, mainstem cluster write-groups adds some up to 256"
+            )
+        await self._nameserver.operations.add_write_group_on(node_ids)
 
     async def take_back(self, slot: int) -> None:
         """Raises `NotMoving`, `MoveBegun`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
