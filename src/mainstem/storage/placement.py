@@ -171,10 +171,14 @@ class Placement:
         """How often a slot has moved, as the metadata says."""
         return self._numbers.get(slot, 0)
 
+    def home_known(self, slot: int) -> int:
+        """The write group of a slot, as the metadata says."""
+        return self._of_metadata[slot]
+
     def read_by(self, slot: int, number: int, group: int) -> int:
         """The write group whose nodes read a slot's queues after its move of this number, to `group`: where the slot is
         by now, as the metadata says, unless that has yet to hear of the move."""
-        return group if number > self.moves_known(slot) else self._of_metadata[slot]
+        return group if number > self.moves_known(slot) else self.home_known(slot)
 
     @property
     def groups(self) -> int:

@@ -251,6 +251,19 @@ def test_a_replica_that_begins_anew_is_not_passed_over_while_it_is_to_keep_what_
     assert not late.moves.awaits(SECOND, command)
 
 
+def test_metadata_that_lags_by_two_moves_names_where_the_slot_was_then() -> None:
+    ahead, late = Replicas(), reading_late()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    ahead.arrive(SECOND, 4, 1, 10)
+    ahead.fence(SECOND, 9, THIRD, 2)
+    second = ahead.arrive(THIRD, 5, 2, 30)
+    late.moves.keeps = lambda group: group == THIRD
+    late.applied[SECOND] = 9
+    assert late.moves.awaits(THIRD, second), "the first write group has records, and the metadata here has it there yet"
+    late.applied[FIRST] = 7
+    assert not late.moves.awaits(THIRD, second)
+
+
 def test_what_follows_a_snapshot_passes_over_no_replica_that_begins_anew_either() -> None:
     ahead, late = moved_twice(), reading_late()
     late.install(ahead, THIRD, 5)

@@ -183,7 +183,9 @@ class SlotMoves:
         if before < 0 or not self.keeps(self._placement.read_by(slot, number, group)):
             return ()
         kept_in = self.unsettled(slot)
-        return {*kept_in, before} if number > self._placement.moves_known(slot) else kept_in
+        if number <= self._placement.moves_known(slot):
+            return kept_in
+        return {*kept_in, self._placement.home_known(slot), before}  # the metadata here lags, by two moves maybe
 
     def _lacks(self, needs: Iterable[Prior], read: Collection[int]) -> bool:
         """Whether something that comes before is not applied here of a write group that is read here. The replica of
