@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy
+
 from mainstem.kernel import COMMITTED_END, LOG_START, NEXT_OFFSET, QueueTable
 from mainstem.model import SLOTS, queue_id_of, slot_of
 from mainstem.storage.placement import Placement, Stay
@@ -140,6 +142,20 @@ def test_the_write_groups_that_are_waited_for_hear_what_is_committed() -> None:
     assert late.told == [(FIRST, 8, 1)]
     late.applied[FIRST] = 7
     assert not late.moves.awaits(SECOND, command), "it waits for the fence, not for what was known to be committed"
+
+
+def test_a_snapshot_tells_where_a_queue_is_of_whose_history_the_sender_has_nothing_left() -> None:
+    ahead, late = Replicas(), Replicas()
+    ahead.fence(FIRST, 7, SECOND, 1)
+    ahead.arrive(SECOND, 4, 1, 10)
+    ahead.placement.cut(QUEUE, 12)
+    told = ahead.moves.told_of(SECOND, 5)
+    assert not told.histories
+    late.placement.grow(*moved(SECOND, 1), {SLOT: [FIRST]})
+    rows = numpy.array([QUEUE], numpy.uint64), numpy.array([15], numpy.int64)
+    assert late.placement.groups_at(*rows).tolist() == [FIRST], "until a log says more"
+    late.moves.remember(told)
+    assert late.placement.groups_at(*rows).tolist() == [SECOND], "or copies of files would be made without it"
 
 
 def returned() -> Replicas:

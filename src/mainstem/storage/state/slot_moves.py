@@ -264,8 +264,9 @@ class SlotMoves:
         return self.came[group].behind(index) if group in self.came else set()
 
     def remember(self, told: MovesTold) -> None:
-        """Know the histories that a snapshot tells. They hold whatever has been applied here: offsets do not change
-        their write group."""
+        """Know the histories that a snapshot tells, and where slots had come by then. They hold whatever has been
+        applied here: offsets do not change their write group. A queue of which the sender tells no history had nothing
+        left anywhere else, which the metadata here may not have heard."""
         for queue_id, rows in told.histories.items():
             stays, known = [Stay(*row) for row in rows], self._placement.moved.get(queue_id, ())
             if known and not self._is_newer(queue_id, stays[-1], known[-1], told):
@@ -275,6 +276,10 @@ class SlotMoves:
             if not earlier or earlier[-1].group != stays[0].group:
                 earlier = stays[:1]
             self._placement.remember(queue_id, [*earlier, *later])
+        for slot, arrival in told.arrivals.items():
+            if arrival.number > self.number_of(slot):
+                self._placement.place(slot, arrival.group, arrival.number)
+        self.changed()
 
     def _is_newer(self, queue_id: int, last: Stay, known: Stay, told: MovesTold) -> bool:
         """Whether a queue's last stay in a snapshot is later than the last one known here. Of a stay without records,
