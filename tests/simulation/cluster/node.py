@@ -342,7 +342,7 @@ class SimulatedNode:
 
     @property
     def store_prefix(self) -> str:
-        """What the names of the cluster's objects begin with."""
+        """The beginning of the names of the cluster's objects."""
         return ""
 
     def new_object_store(self) -> ObjectStore:

@@ -1,4 +1,4 @@
-"""What upkeep of the remote tier does with queues that have been in several write groups."""
+"""Upkeep of the remote tier goes by the stays of queues that have been in several write groups."""
 
 from __future__ import annotations
 

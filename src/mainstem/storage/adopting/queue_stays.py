@@ -1,8 +1,8 @@
 """Finds which write groups have had the queues of a lost cluster, by the indexes of its files: those of queues that
 have moved lie in the folders of several.
 
-The list of topics says where each slot is, as of when it was written: maybe before the last moves. Wherever that is,
-queues go on there, behind what other write groups have of them.
+The list of topics says where each slot is, as of when it was written: maybe before the last moves. Queues
+go on there, behind what other write groups have of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class QueueStays:
 
 
 def moves_of(histories: Histories) -> MovesImage:
-    """What logs would have told of these histories."""
+    """The moves that logs would have told of these histories."""
     placed = {slot_of(queue_id): stays[-1][0] for queue_id, stays in histories.items()}
     return MovesImage(
         placed={slot: (group, FIRST_MOVE) for slot, group in placed.items()},

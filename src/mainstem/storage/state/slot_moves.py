@@ -228,8 +228,8 @@ class SlotMoves:
             del self.fences[slot]
 
     def forget(self, group: int) -> None:
-        """Forget what stood in the log of a write group whose replica leaves this node. Where its queues went and came
-        from stays: others here may have gone on with them."""
+        """Forget what stood in the log of a write group whose replica leaves this node. The node goes on knowing where
+        its queues went and came from: others here may have gone on with them."""
         self.came.pop(group, None)
         self.left.pop(group, None)
         for slot in [slot for slot, fence in self.fences.items() if fence.before == group]:
