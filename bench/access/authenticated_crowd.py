@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import resource
+import signal
 import tempfile
 import threading
 import time
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--mechanism", default="SCRAM-SHA-256")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as name:

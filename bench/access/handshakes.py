@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import ssl
 import tempfile
 import threading
@@ -86,6 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What handshakes cost.")
     parser.add_argument("--seconds", type=float, default=4.0)
     seconds = parser.parse_args().seconds
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     cpus = share_cores()
     for name, system in all_systems(CACHE).items():
         system.prepare()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import signal
 import socket
 import ssl
 import tempfile
@@ -67,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What idle connections hold of a node's memory.")
     parser.add_argument("--connections", type=int, default=2_000)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     HOME.mkdir(exist_ok=True)

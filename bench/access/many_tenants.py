@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import resource
+import signal
 import tempfile
 import time
 import urllib.request
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument("--queues", type=int, default=1_000, help="of each tenant")
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for tenants, queues in ((FEW, FEW), (given.tenants, given.queues)):
