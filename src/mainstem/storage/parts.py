@@ -237,6 +237,7 @@ class StorageParts:
             assert self.remote_history is not None, "a shared store is an object store"
             stored = KeptQueueSums(self.remote_history.stored, clock)
         state.moves.changed, state.moves.reached = self._spread, self._has_reached
+        state.moves.fence_applied = lambda: self.mover.wake()
         state.moves.has_applied, state.moves.keeps = self._has_applied, self._keeps
         state.moves.unsettled = lambda slot: self.mover.metadata.unsettled().get(slot, ())
         state.moves.known_committed, state.moves.snapshots_from = self._known_committed, state.manifest.written

@@ -12,7 +12,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
 
 from mainstem.model import SLOTS, Outcome, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
-from mainstem.storage.cluster.slot_mover import MetadataOfMoves, Wish
+from mainstem.storage.cluster.slot_mover import WAIT_SECONDS, MetadataOfMoves, Wish
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups import control
 
@@ -263,6 +263,26 @@ def test_a_move_goes_on_after_a_crash_at_any_step(step: str, tmp_path: Path) -> 
         assert await node.read_offsets() == list(range(6 + taken_before))
         await node.restart()
         assert await node.read_offsets() == list(range(6 + taken_before))
+
+    moving(tmp_path, story)
+
+
+def test_a_move_goes_on_as_soon_as_the_fence_is_applied(tmp_path: Path) -> None:
+    """Another node may have logged it: until then this one has nothing to do, and looks at its wishes now and then."""
+
+    async def story(node: SmallNode, moves: Moves) -> None:
+        await node.fill(2)
+        node.storage.mover.wake()
+        await asyncio.sleep(0.1)  # it has found nothing to do, and sleeps
+        moves.wishes[SLOT] = Wish(AWAY, 1)
+        fenced_at = asyncio.get_running_loop().time()
+        outcome = node.storage.groups[HOME].propose([control.SlotFenced(SLOT, AWAY, 1)])
+        node.storage.write_loop.wake()
+        assert await outcome == ["done"]
+        while node.storage.state.moves.shut:  # noqa: ASYNC110 - simulated time
+            await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - fenced_at < WAIT_SECONDS / 2
+        assert histories(node) == [Stay(HOME, 0), Stay(AWAY, 2)]
 
     moving(tmp_path, story)
 

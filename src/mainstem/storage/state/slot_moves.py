@@ -91,6 +91,8 @@ class SlotMoves:
         """Slots whose fence is about to be logged."""
         self.changed: Callable[[], None] = lambda: None
         """Called when slots take batches elsewhere, or nowhere."""
+        self.fence_applied: Callable[[], None] = lambda: None
+        """Called when a fence has been applied: the node that leads the next write group goes on."""
         self.reached: Callable[[int, int], bool] = lambda group, index: True
         """Whether this node has applied a write group's blocks up to this one, or has no part in it."""
         self.has_applied: Callable[[int, int], bool] = lambda group, index: True
@@ -126,6 +128,7 @@ class SlotMoves:
         """Apply a fence. Returns `done`, or that the slot has gone on already."""
         outcome = self._shut(command.slot, Fence(group, command.to, command.number, index))
         self.changed()
+        self.fence_applied()
         return outcome
 
     def _shut(self, slot: int, fence: Fence) -> str:
