@@ -14,7 +14,7 @@ from tests.fakes.clock import FakeClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import run, serving, until
 
-from mainstem.server import lingering
+from mainstem.server import kafka_server, lingering
 from mainstem.server.connection import Connection
 from mainstem.server.kafka_server import KafkaServer
 
@@ -189,6 +189,29 @@ def test_idle_connections_are_closed_and_busy_ones_kept() -> None:
             await active.send_frame(b"e2")
             assert await active.receive() == b"e2"
             for client in (idle, busy, active):
+                await client.close()
+
+    run(scenario())
+
+
+def test_a_sweep_of_many_connections_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_server, "SWEPT_AT_ONCE", 2)
+
+    async def scenario() -> None:
+        clock = FakeClock()
+        async with serving(clock, connection_idle_ms_max=60_000) as (server, _):
+            clients = [await RawClient.connect(server.addresses[0]) for _ in range(5)]
+            for client in clients:
+                await client.send_frame(b"e")
+                await client.receive()
+            clock.advance(60)
+            swept: list[int] = []
+            server.sweep_in_turns(lambda: swept.append(server.counters.idle_closed))
+            assert (server.counters.idle_closed, swept) == (2, [])
+            await until(lambda: bool(swept))
+            assert swept == [5]
+            for client in clients:
+                assert await client.closed_by_server()
                 await client.close()
 
     run(scenario())

@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS_MAX = 10.0
 """How long an idle buffer may stay large."""
 
+SWEPT_AT_ONCE = 2_000
+"""Connections that a sweep looks at in one turn of the event loop: five milliseconds, if all buffers shrink."""
+
 GIVEN_BACK_BYTES = 32 * 1024 * 1024
 """Memory is given back to the machine when requests and responses hold so much less than before: a smaller
 amount is soon used again."""
@@ -198,9 +201,19 @@ class KafkaServer:
 
     def sweep(self) -> None:
         """Close connections that were idle, or in the way of others, for too long; shrink idle buffers."""
+        self._sweep(tuple(self._connections))
+        self._look_at_memory()
+
+    def sweep_in_turns(self, then: Callable[[], object] = lambda: None) -> None:
+        """The same, some connections in each turn of the event loop."""
+        self._sweep_on(tuple(self._connections), then)
+
+    def _sweep(self, connections: Iterable[Connection]) -> None:
         now = self.clock.monotonic()
         idle_seconds_max = self.config.connection_idle_ms_max / 1000
-        for connection in tuple(self._connections):
+        for connection in connections:
+            if connection not in self._connections:  # it has ended since the sweep began
+                continue
             idle_seconds = now - connection.active_at
             if idle_seconds >= idle_seconds_max and connection.in_flight == 0:
                 logger.info(
@@ -214,7 +227,6 @@ class KafkaServer:
             elif idle_seconds >= SWEEP_SECONDS_MAX:
                 connection.shrink()
             connection.recount()
-        self._look_at_memory()
 
     def close_unread(self) -> int:
         """Close connections that take nothing of their responses, the longest idle first, as far as their
@@ -529,8 +541,16 @@ class KafkaServer:
         self._sweeper = asyncio.get_running_loop().call_later(delay, self._sweep_and_repeat)
 
     def _sweep_and_repeat(self) -> None:
-        self.sweep()
-        self._sweep_later()
+        self.sweep_in_turns(self._sweep_later)
+
+    def _sweep_on(self, connections: Sequence[Connection], then: Callable[[], object]) -> None:
+        self._sweep(connections[:SWEPT_AT_ONCE])
+        if len(connections) > SWEPT_AT_ONCE:
+            later = asyncio.get_running_loop().call_later
+            self._sweeper = later(0, self._sweep_on, connections[SWEPT_AT_ONCE:], then)
+            return
+        self._look_at_memory()
+        then()
 
 
 def _gauge(name: str, help: str, value: float) -> Sample:
