@@ -123,6 +123,7 @@ class _ShareFetch:
         self._bytes_left = bytes_max_of(broker, request.max_bytes, call)
         self._records_left = min(request.max_records, RECORDS_MAX)
         self._has_news = False
+        self._has_records = False
         self._comes_again = False
         self._has_elsewhere = False
         """Whether another node serves one of the windows."""
@@ -183,18 +184,20 @@ class _ShareFetch:
                 self._has_news = True
 
     async def _acquire(self, partition: SharedPartition) -> ErrorCode:
-        """Acquire records of one partition, as far as the request has room for more."""
+        """Acquire records of one partition, as far as the request has room for more. One that the group comes to by
+        this request gives none to it once another has: as in Kafka, which answers as soon as the first is ready."""
         broker, key = self._broker, window_of(self._member, partition)
         found = await find_partition(broker, partition.topic_id, partition.partition)
         if isinstance(found, ErrorCode):
             return found
         committed = broker.shares.config_of(key.group_id).isolation_level == READ_COMMITTED
         bounds = readable(found, committed=committed)
+        begins_late = self._has_records and not broker.shares.has_begun(found.queue_id, key)
         for _ in range(HIDDEN_READS_MAX):
             try:
                 start = await broker.shares.begin(found.queue_id, key, bounds)
                 self._has_elsewhere |= not start.here
-                if start.offset is None:
+                if start.offset is None or begins_late:
                     return ErrorCode.NONE
                 if start.offset >= bounds.end:
                     break
@@ -239,7 +242,7 @@ class _ShareFetch:
         self._bytes_left -= sum(len(data) for data in row.records)
         self._records_left -= sum(run.last - run.first + 1 for run in acquired)
         self._session.rotate(partition)
-        self._has_news = True
+        self._has_news = self._has_records = True
 
 
 def _refused(code: ErrorCode) -> ShareFetchResponse:

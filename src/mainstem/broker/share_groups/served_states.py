@@ -138,6 +138,14 @@ class ServedStates(ServedTopic[StatePartition]):
         self._heard_moved: Lru[WindowKey, bool] = Lru(HOMES_MAX)
         """Windows after which other nodes have looked here, since they had heard of a move."""
 
+    def has_begun(self, queue_id: int, key: WindowKey) -> bool:
+        """Whether a window is there; True as well where another node would have to be asked, or all partitions."""
+        topic = self._topic
+        if topic is None or self._has_moved(topic, queue_id, key):
+            return topic is not None
+        partition = self.partitions.get(self._beside(topic, queue_id, key))
+        return partition is None or partition.has(key)
+
     async def submit(self, queue_id: int, key: WindowKey, event: WindowEvent) -> Any:
         """The answer to an event of the window of a share group over a queue, from the node that serves it. Raises
         `CoordinatorRefusal`."""

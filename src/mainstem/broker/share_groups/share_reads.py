@@ -78,6 +78,10 @@ class ShareReads:
         )
         self._counts = counts
 
+    def has_begun(self, queue_id: int, key: WindowKey) -> bool:
+        """Whether a group has come to a partition before; True as well where this node does not know."""
+        return self.served.has_begun(queue_id, key)
+
     async def begin(self, queue_id: int, key: WindowKey, bounds: LogBounds) -> NextRead:
         """Raises `CoordinatorRefusal`, as all of these do."""
         answer = await self.served.submit(queue_id, key, Begin(bounds))
