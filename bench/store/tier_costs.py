@@ -116,11 +116,10 @@ KAFKA_MOVED = Requests(writes=45, reads=0)
 upload."""
 KAFKA_READ = Requests(writes=0, reads=240)
 """Chunks of 4 MiB."""
-MOVED = Requests(writes=151, reads=94)
+MOVED = Requests(writes=136, reads=59)
 READ = Requests(writes=0, reads=307)
 """The counts of `python -m bench.store.reads.remote_requests --mebibytes 320 --partitions 4` with queue segments of
-64 MiB, when a segment was four objects: a part per 16 MiB, what begins and ends an upload, three small objects beside
-each segment, which are not there any more; some 3.6 MB per request that reads."""
+64 MiB: a part per 16 MiB, what begins and ends an upload; some 3.6 MB per request that reads."""
 SHARED = Requests(writes=362, reads=460)
 """With `--shared --mebibytes 640 --partitions 4`: runs are written, read by merges and written again as segments; the
 node looks at each file before it counts."""
