@@ -9,7 +9,8 @@ queues have (A), whoever put it into the store.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.simulation.moving.other_nodes import FEWER, REPLACED, ApartCluster, A
 from tests.simulation.moving.other_nodes import play as play_apart
 from tests.simulation.oracle import seed_failed
 from tests.simulation.shared.run import SharedFaults, SharedRun
+from tests.simulation.tiered.store_run import GRACE_MS
 from tests.simulation.whole.cluster import WholeSettings
 from tests.simulation.whole.faults import WholeFaults
 
@@ -59,6 +61,13 @@ class OneStoreRun(SharedRun, ApartRun):
     async def _delete_records(self) -> None:
         """Operators do that (`whole/admin.py`), and know what they were answered."""
 
+    def _let_a_day_pass(self) -> None:
+        """Whole nodes hear of each other's clocks with heartbeats, which a step of a day would outrun: the tier alone
+        takes it to be over."""
+        for node in self.cluster.nodes.values():
+            remote = node.storage.remote
+            remote.now_ms = partial(_a_day_later, remote.now_ms)
+
     async def _finish_work(self) -> None:
         await super()._finish_work()
         if self.transactions is not None:
@@ -68,6 +77,10 @@ class OneStoreRun(SharedRun, ApartRun):
         await super()._read_all(node)
         for queue_id in self._queue_ids:
             await self._read_before(node, queue_id)
+
+
+def _a_day_later(now_ms: Callable[[], int]) -> int:
+    return now_ms() + GRACE_MS
 
 
 def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Any:
