@@ -148,7 +148,11 @@ class WriteLoop:
                     if self.delay_seconds and not self._closing:
                         await asyncio.sleep(self.delay_seconds)
                         due = self._due() or due
-                    if not await self._turn(due) or (self._woken_at is None and self._took_all(due)):
+                    if not await self._turn(due):
+                        if self._closing:
+                            return  # what is left waits for others, of whom no more may come
+                        break
+                    if self._woken_at is None and self._took_all(due):
                         break
                 else:
                     self._woken_at = None
@@ -161,8 +165,9 @@ class WriteLoop:
             self._stopped.set()
 
     async def _sleep(self) -> None:
-        """Return once somebody calls `wake`, or has called it since the last turn began."""
-        if self._woken_at is None:
+        """Return once somebody calls `wake`, or has called it since the last turn began; at once while the loop
+        closes."""
+        if self._woken_at is None and not self._closing:
             self._sleeps = asyncio.get_running_loop().create_future()
             try:
                 await self._sleeps
@@ -268,7 +273,8 @@ class WriteLoop:
                     blocks += [copy.block for entry in self._copying for copy in entry.copies]
                 for group in due:
                     blocks += group.take(now_ms, TURN_BYTES_MAX)
-                self._woken_at = None  # by what was proposed just now, and taken
+                if not any(group.consensus.hard_state_due is not None for group in due):
+                    self._woken_at = None  # by what was proposed just now, and taken
             if not blocks:
                 return False
             headers = await self._write(blocks)
