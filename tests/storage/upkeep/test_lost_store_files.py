@@ -3,6 +3,7 @@ behind restarts and crashes as well."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -100,6 +101,21 @@ def test_a_queue_of_which_all_is_lost_is_read_to_its_end(tmp_path: Path) -> None
         await node.restart()
         assert await records(node, OTHER) == ([], 5)
         assert (await records(node, QUEUE + 2))[1] == 20
+
+    simulated(tmp_path, story, three_queues)
+
+
+def test_files_that_are_given_up_at_the_same_time_are_all_noted(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        names = [await split_off(node, 3, queue_id) for queue_id in (QUEUE, OTHER)]
+        await leave_the_journal(node)
+        for name in names:
+            await damage(node, name, "missing")
+        await asyncio.gather(*(give_up(node, name) for name in names))
+        assert {one.file.name for one in node.storage.lost_files.given_up()} == set(names)
+        await node.restart()
+        for queue_id in (QUEUE, OTHER):
+            assert await records(node, queue_id) == ([], 3)
 
     simulated(tmp_path, story, three_queues)
 

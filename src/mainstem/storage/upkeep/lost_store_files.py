@@ -11,6 +11,7 @@ stay. It is final: a file that is restored later is one that nobody names.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -56,6 +57,8 @@ class LostStoreFiles:
         self._store = store
         self._clock = clock
         self._noted = list(noted)
+        self._turn = asyncio.Lock()
+        """Held while files are noted and dropped: requests that come together would lose each other's notes."""
 
     @classmethod
     async def open(cls, write_files: Files, store_files: Files, store: QueueStore, clock: Clock) -> LostStoreFiles:
@@ -142,7 +145,10 @@ class LostStoreFiles:
     async def give_up(self, files: Iterable[tuple[int, GivenUpFile]]) -> None:
         """Note these files, then have them count no more. Raises `StorageError` for those that work under way has come
         to need: they are noted, and count. Raises OSError when disk 1 takes no note: then nothing is given up."""
-        new = [NotedFile(group, file) for group, file in files]
+        async with self._turn:
+            await self._note_and_drop([NotedFile(group, file) for group, file in files])
+
+    async def _note_and_drop(self, new: Sequence[NotedFile]) -> None:
         names = {one.file.name for one in new}
         await self._save([*(one for one in self._noted if one.file.name not in names), *new])
         left = names - set(await self._store.retention.drop_lost(sorted(names)))
