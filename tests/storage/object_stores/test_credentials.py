@@ -8,7 +8,9 @@ import base64
 import itertools
 import json
 import os
+import pwd
 import re
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -218,6 +220,28 @@ def test_a_profile_without_keys_is_refused_if_it_was_named(
         assert not there.asked
 
     tell(story)
+
+
+def test_no_line_of_a_file_of_profiles_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tasks of splitters write the whole history of an error to their logs."""
+    monkeypatch.setenv("AWS_PROFILE", "night")
+    (tmp_path / ".aws").mkdir()
+    for text in ("aws_secret_access_key = hidden\n", "[night]\nhidden\n", "[night]\na = 1\na = hidden\n"):
+        (tmp_path / ".aws" / "credentials").write_text(text)
+        with pytest.raises(ConfigError, match="cannot be read as a file of profiles") as met:
+            aws_profile.aws_profile(os.environ, {})
+        assert "hidden" not in "".join(traceback.format_exception(met.value))
+
+
+def test_a_user_without_a_home_has_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers, whose machine may have credentials of its own."""
+
+    def unknown(user: int) -> pwd.struct_passwd:
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert aws_profile.aws_profile(os.environ, {}) is None
 
 
 def test_an_unknown_key_is_told_with_what_to_do(

@@ -54,9 +54,9 @@ def aws_profile(environment: Mapping[str, str], options: Mapping[str, str]) -> A
     `ConfigError` for a profile that was named and has no keys, saying what to do."""
     if any(environment.get(name) for name in GO_BEFORE) or _has_credentials(options):
         return None
-    home = Path(environment.get("HOME", "~")).expanduser() / ".aws"
-    credentials = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials")).expanduser()
-    config = Path(environment.get("AWS_CONFIG_FILE", home / "config")).expanduser()
+    home = Path(environment.get("HOME", "~")) / ".aws"
+    credentials = _expanded(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"))
+    config = _expanded(environment.get("AWS_CONFIG_FILE", home / "config"))
     named = environment.get("AWS_PROFILE")
     name = named or DEFAULT
     found = _section(credentials, name)
@@ -68,6 +68,15 @@ def aws_profile(environment: Mapping[str, str], options: Mapping[str, str]) -> A
     is_set = any(environment.get(variable) for variable in REGIONS) or _names(options) & {"region", "default_region"}
     region = None if is_set else settings.get("region") or found.get("region")
     return AwsProfile(name, credentials, {"region": region} if region else {})
+
+
+def _expanded(path: Path | str) -> Path:
+    """The path with the user's home in place of `~`; as it is where the system knows of none, as of some containers'
+    users."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def _has_credentials(options: Mapping[str, str]) -> bool:
@@ -85,7 +94,8 @@ def _section(path: Path, name: str) -> Mapping[str, str]:
     try:
         parser.read(path)
     except (configparser.Error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a file of profiles: {str(error).splitlines()[0]}") from error
+        said = str(error).splitlines()[0]  # the others, and so the error itself, show what is in the file
+        raise ConfigError(f"{path}: cannot be read as a file of profiles: {said}") from None
     return dict(parser[name]) if parser.has_section(name) else {}
 
 
