@@ -206,6 +206,25 @@ def test_the_most_connections_change_while_a_broker_runs() -> None:
     assert altered(admin, BROKER, "", nobody) == ErrorCode.INVALID_CONFIG, "who would take it back?"
 
 
+def test_nobody_is_locked_out_by_bounds_of_connections() -> None:
+    """Each who came would be refused, and could not change that."""
+    in_file = {"max.connections": "100", "max.connections.per.ip": "10", "max.connections.per.ip.overrides": ""}
+    admin = AdminBroker(NodeFacts(fixed=in_file))
+    admin.broker.configs = MemoryConfigs()
+    held: list[tuple[int, int, Mapping[str, int]]] = []
+    groups = GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig())
+    live = LiveSettings(admin.broker, groups, hold_connections=lambda *bounds: held.append(bounds))
+    nobody_else = change("max.connections.per.ip", OPERATION_SET, "0")
+    for overrides, code in (("10.0.0.1:0", ErrorCode.INVALID_CONFIG), ("10.0.0.1:2", ErrorCode.NONE)):
+        one = change("max.connections.per.ip.overrides", OPERATION_SET, overrides)
+        assert altered(admin, BROKER, "", nobody_else, one) == code
+    live.apply()
+    closed = change("max.connections.per.ip.overrides", OPERATION_SET, "10.0.0.1:0")
+    assert altered(admin, BROKER, "1", closed) == ErrorCode.NONE, "by itself it is sound"
+    live.apply()
+    assert held == [(100, 0, {"10.0.0.1": 2}), (100, 10, {"10.0.0.1": 0})]
+
+
 def test_the_configs_of_a_listener_are_described_beside_those_of_all() -> None:
     keystore = "listener.name.inside.ssl.keystore.location"
     configs = by_name(described(AdminBroker(NodeFacts(fixed={keystore: "/node.pem"})), BROKER, "1"))

@@ -92,6 +92,8 @@ class LiveSettings:
             of_hosts = host_bounds(str(own.get(CONNECTIONS_OF_IPS, in_file[CONNECTIONS_OF_IPS])))
         except HostBoundsError:
             of_hosts = host_bounds(in_file[CONNECTIONS_OF_IPS])
+        if not of_one and not any(of_hosts.values()):  # each resource is checked by itself; nobody could take it back
+            of_one = int(in_file[CONNECTIONS_OF_IP])
         self._hold_connections(in_all, of_one, of_hosts)
 
     def _set(self) -> dict[str, Any]:

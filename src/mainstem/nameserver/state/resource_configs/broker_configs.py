@@ -61,7 +61,7 @@ _OF_BROKERS = (
         default=str(INT_MAX),
         minimum=1,
         maximum=INT_MAX,
-        documentation="The most connections of clients. More than there are is for new ones; nothing is closed.",
+        documentation="The most connections of clients. Where more are open none is closed, and no new one is let in.",
     ),
     DeclaredConfig(
         name=CONNECTIONS_OF_IP,
@@ -131,7 +131,7 @@ def check_broker(configs: Mapping[str, str]) -> None:
         of_hosts = host_bounds(configs.get(CONNECTIONS_OF_IPS, ""))
     except HostBoundsError as error:
         raise InvalidConfig(f"{CONNECTIONS_OF_IPS}: {error}") from None
-    if not of_hosts and int(configs.get(CONNECTIONS_OF_IP, 1)) == 0:
+    if not any(of_hosts.values()) and int(configs.get(CONNECTIONS_OF_IP, 1)) == 0:
         raise InvalidConfig(f"{CONNECTIONS_OF_IP}=0 lets nobody in, unless {CONNECTIONS_OF_IPS} names who may come")
 
 
