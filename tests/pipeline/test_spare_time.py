@@ -17,10 +17,13 @@ from tests.harness.patience import PATIENCE_SECONDS
 from mainstem.pipeline.embedded.processes import members, take_leftovers
 from mainstem.pipeline.embedded.spare_time import (
     BATCH_SECONDS,
+    LOOK_SECONDS,
+    STARVED_SECONDS,
     SpareTime,
     may_return,
     set_policy,
 )
+from mainstem.pipeline.spark.session import SETTINGS
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not may_return(), reason="it needs Linux, and the right to come back"
@@ -128,3 +131,51 @@ def test_who_was_started_as_batch_work_watches_if_it_has_the_right(started: str,
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(said)
     assert ("it has no right to come back from idle work" in done.stdout) == (started == "no right")
+
+
+LOOKS = """
+import logging, os, resource, subprocess, sys, threading, time
+from mainstem.pipeline.embedded import spare_time
+from mainstem.pipeline.embedded.processes import take_leftovers
+failed = threading.Event()
+class Hears(logging.Handler):
+    def emit(self, record):
+        if "Too many open files" in record.getMessage():
+            failed.set()
+logging.getLogger().addHandler(Hears())
+spare_time.LOOK_SECONDS = 0.01
+take_leftovers(os.getpid())
+child = subprocess.Popen(["sleep", "600"])
+try:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    held = []
+    try:
+        while True:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        spare_time.take_spare_time()
+    heard = failed.wait(float(sys.argv[1]))
+    for one in held:
+        os.close(one)
+    deadline = time.monotonic() + float(sys.argv[1])
+    while os.sched_getscheduler(child.pid) != os.SCHED_IDLE and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print(heard, os.sched_getscheduler(child.pid) == os.SCHED_IDLE)
+finally:
+    child.kill()
+    child.wait()
+"""
+
+
+def test_a_look_that_fails_is_not_the_last() -> None:
+    command = [sys.executable, "-c", LOOKS, str(PATIENCE_SECONDS)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, start_new_session=True, timeout=3 * PATIENCE_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_spark_waits_longer_for_its_jvm_than_that_may_stand_still() -> None:
+    waits = SETTINGS["spark.python.authenticate.socketTimeout"]
+    assert float(waits.removesuffix("s")) > 2 * (STARVED_SECONDS + 2 * LOOK_SECONDS)

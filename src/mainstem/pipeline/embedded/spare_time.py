@@ -124,12 +124,26 @@ def may_return() -> bool:
 
     def there_and_back() -> None:
         thread = threading.get_native_id()
-        came_back.append(set_policy(thread, os.SCHED_IDLE) and set_policy(thread, os.SCHED_BATCH))
+        came_back.append(
+            _may_be_less_nice(thread) and set_policy(thread, os.SCHED_IDLE) and set_policy(thread, os.SCHED_BATCH)
+        )
 
     tries = threading.Thread(target=there_and_back)
     tries.start()
     tries.join()
     return came_back == [True]
+
+
+def _may_be_less_nice(thread: int) -> bool:
+    """It takes the same right, and costs nothing where that is missing: a thread that stayed idle work would hold the
+    interpreter until others leave it some of the processor."""
+    nice = os.getpriority(os.PRIO_PROCESS, thread)
+    try:
+        for tried in (nice + 1, nice):
+            os.setpriority(os.PRIO_PROCESS, thread, tried)
+    except OSError:
+        return False
+    return True
 
 
 def take_spare_time() -> None:
@@ -146,5 +160,8 @@ def take_spare_time() -> None:
 def _watch() -> None:
     spare = SpareTime(os.getpid(), time.monotonic())
     while True:
-        spare.look(time.monotonic())
+        try:
+            spare.look(time.monotonic())
+        except Exception as error:  # if nobody looked any more, what is idle work would be so for good
+            log.warning("nobody knows what the splitter gets of the processor now: %s", error)
         time.sleep(LOOK_SECONDS)

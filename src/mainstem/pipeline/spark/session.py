@@ -26,6 +26,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.log.level": "WARN",
     "spark.task.maxFailures": "8",
     "spark.python.worker.reuse": "true",  # a worker costs a second to start
+    # Beside a node the JVM may get nothing of the processor for half a minute (`embedded/spare_time.py`); with Spark's
+    # 15 s, each trigger whose rows the driver asks for meanwhile would fail, and the splitter with it.
+    "spark.python.authenticate.socketTimeout": "60s",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # there is no state to time out
     "spark.sql.streaming.minBatchesToRetain": "10",
     # Renames without FileContext: a trigger's own cost falls from 176 to 105 ms.
