@@ -133,8 +133,9 @@ class Story:
             self._all_nodes_are_lost()
 
     def close(self) -> None:
-        if hasattr(self, "load"):
-            self.load.stop()
+        for name in ("load", "load_again"):
+            if hasattr(self, name):
+                getattr(self, name).stop()
         self.cluster.close()
         self.newcomer.close()
 
@@ -243,11 +244,10 @@ class Story:
             settings = [word for setting in node.settings for word in ("--set", setting)]
             mainstem(node, "store", "adopt", url_of(self.s3), "--into", str(node.write_dir), *settings)
         cluster.start()
-        again = Load(cluster.bootstrap, [TOPIC, OTHER], MESSAGES_PER_SECOND, GIVES_UP_MS)
+        again = self.load_again = Load(cluster.bootstrap, [TOPIC, OTHER], MESSAGES_PER_SECOND, GIVES_UP_MS)
         again.start()
         self._go_on(again)
         again.finish()
-        self.load_again = again
         cluster.wait_until_well()
         self._split_and_merge(merging=True)
         expected = again.expected()
