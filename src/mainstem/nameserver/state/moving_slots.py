@@ -5,9 +5,10 @@ A wish (`MoveSlot`) stands until the leaders of both write groups have moved the
 (`SlotMoveBegins`); until then the wish can be taken back (`KeepSlot`), so that no slot is fenced that nobody wants to
 move. The number of a move that was taken back is used again: no log has it.
 
-Until retention has removed what the queues had in other write groups (`SettleSlot`), the replicas of all these stay on
-their node: what leads a queue has to reach all that it has. Nodes of its write group that have no replica of another
-one with its records are guests of that one (`guests`): learners, from the wish on.
+While a slot is wished for elsewhere, the replicas of all write groups concerned stay on their nodes; at feature levels
+below `UNPINNED` until retention has removed what the queues had in other write groups (`SettleSlot`). The leader of a
+queue has to reach all that it has: nodes of its write group that have no replica of another one with its records are
+guests of that one (`guests`), learners, from the wish on.
 """
 
 from __future__ import annotations

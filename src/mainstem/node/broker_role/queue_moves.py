@@ -54,6 +54,10 @@ class NodeQueueMoves:
 
     async def make_group(self, node_ids: Sequence[int]) -> None:
         """Raises `InvalidPlacement`, `FeatureLevelTooLow`, `MetadataUnavailable`."""
+        level = self._lookups.feature_level
+        needed = FeatureLevel.STORED if self._has_objects else FeatureLevel.REDUCED
+        if level < needed:  # queues could not move there, be it to other nodes or to fewer, and it would stay for good
+            raise FeatureLevelTooLow.of(level, needed)
         if (count := self._lookups.write_groups()) >= GROUPS_MADE_UPTO:
             raise InvalidPlacement(
                 f"the cluster has {count} write groups: for nodes that a client asks for none is made beyond "
