@@ -37,15 +37,15 @@ class Led(Group):
         """No block of it waits for a fence."""
 
 
-def standing(before: Led, to: Led) -> str:
-    """How far a slot is that is to move between these."""
+def standing(before: Led, to: Led, *, refused: str = "") -> str:
+    """How far a slot is that is to move between these. `refused`: why none is fenced, as the metadata has it."""
     groups: Any = [before, to]
     nothing: Any = None
     mover = SlotMover(
         SlotMoves(QueueTable(), Placement([0] * SLOTS)), groups, QueueTable(), nothing, nothing, lambda: [INTERNAL],
         bool, FakeClock(), block_bytes_max=1 << 20,
     )  # fmt: skip
-    mover.metadata = NO_METADATA._replace(wishes=lambda: {SLOT: Wish(1, 1)})
+    mover.metadata = NO_METADATA._replace(wishes=lambda: {SLOT: Wish(1, 1)}, refused=lambda: refused)
     asyncio.run(mover.look())
     return mover.standing[SLOT]
 
@@ -63,3 +63,9 @@ def test_a_guest_follows_when_it_has_some_of_the_log_and_lacks_a_few_blocks() ->
         assert standing(before, to) == (goes_on if follows else "node 4 copies what write group 0 has")
     before.silent.add(4)
     assert standing(before, to) == "node 4 copies what write group 0 has"
+
+
+def test_no_slot_is_fenced_while_the_metadata_has_that_refused() -> None:
+    before, to = Led(1, 4), Led(1, 4)
+    assert standing(before, to, refused="the cluster is at feature level 19") == "the cluster is at feature level 19"
+    assert standing(before, to) == "queues of __offsets do not move"

@@ -12,6 +12,7 @@ from mainstem.model import FeatureLevel, QueueRange, Topic
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.disk.starts_file import StartsFile
+from mainstem.nameserver.errors import FeatureLevelTooLow
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import (
     Event,
@@ -90,7 +91,7 @@ class HeldStorage:
         numbers, others = dict(lookups.moving_slots.numbers), dict(lookups.moving_slots.others)
         added = WriteGroupsAdded(lookups.placements(), lookups.slots(), numbers, others)
         _grow(storage, queue_admin, next_leaders, added)
-        storage.mover.metadata = _metadata_of_moves(nameserver)
+        storage.mover.metadata = _metadata_of_moves(nameserver, has_objects=bool(setup.config.objects_url))
         return cls(storage, leadership, queue_admin, served, next_leaders, setup, nameserver)
 
     async def start(self, clients: ForwardedClients) -> None:
@@ -323,7 +324,8 @@ def _grow(storage: Storage, queue_admin: QueueAdmin, next_leaders: RemoteMessage
             next_leaders.grow(len(event.placements))
 
 
-def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
+def _metadata_of_moves(nameserver: Nameserver, *, has_objects: bool) -> MetadataOfMoves:
+    """`has_objects`: whether files of the queue store lie in an object store, or may."""
     lookups, operations = nameserver.lookups, nameserver.operations
 
     def wishes() -> dict[int, Wish]:
@@ -338,9 +340,15 @@ def _metadata_of_moves(nameserver: Nameserver) -> MetadataOfMoves:
     async def begins(slot: int, wish: Wish) -> None:
         await operations.slot_move_begins(slot, wish.group, wish.number)
 
+    def refused() -> str:
+        """A broker without storage, that a client asked, and the metadata may not know of a shared store."""
+        level = lookups.feature_level
+        is_low = has_objects and level < FeatureLevel.STORED
+        return str(FeatureLevelTooLow.of(level, FeatureLevel.STORED)) if is_low else ""
+
     return MetadataOfMoves(
         wishes, lambda: lookups.moving_slots.others, moved, settled, begins,
-        lookups.placements if nameserver.others is not None else dict, lookups.guests,
+        lookups.placements if nameserver.others is not None else dict, lookups.guests, refused,
     )  # fmt: skip
 
 

@@ -98,6 +98,8 @@ class MetadataOfMoves(NamedTuple):
     """The nodes of each write group's replicas; empty: each is where its members are."""
     guests: Callable[[], Mapping[int, Collection[int]]] = dict
     """Per write group the nodes that follow it without a replica."""
+    refused: Callable[[], str] = str
+    """Says why no slot is fenced now, whatever is wished for; empty: nothing is in the way."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -240,6 +242,8 @@ class SlotMover:
 
     async def _obstacle(self, slot: int) -> str:
         """Why the queues of a slot cannot move now; empty: they can."""
+        if why := self.metadata.refused():
+            return why
         rows = await self._rows_of(slot)
         numbers = set(map(topic_number_of, _ids(rows)))
         topics: dict[int, Topic] = {}
