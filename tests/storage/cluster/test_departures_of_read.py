@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mainstem.model import SLOTS, queue_id_of, slot_of
-from mainstem.rpc.messages.cluster import WriteGroupMembers
+from mainstem.rpc.messages.cluster import MembersOf, WriteGroupMembers
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.placement import Placement, Stay
@@ -22,6 +22,7 @@ class Replica:
     """A replica that hears from no leader."""
 
     last_index = 0
+    learners: frozenset[int] = frozenset()
 
     def __init__(self, number: int) -> None:
         self.group = number
@@ -30,21 +31,24 @@ class Replica:
 
 
 class Node:
-    """Node 7, with a replica of each of two write groups, whose leaders say that it is a member of neither."""
+    """Node 7, with a replica of each of two write groups, whose leaders say that it is a member of neither, but for
+    those that a test makes it a `member` of; it is to have those that are `placed`."""
 
     def __init__(self) -> None:
         self.placement = Placement([BEFORE] * SLOTS)
         self.placement.grow([BEFORE] * (SLOTS - 1) + [HOME], 2)
         self.replicas = [Replica(BEFORE), Replica(HOME)]
-        self.asked = 0
-        anything: Any = SimpleNamespace()
+        self.member: set[int] = set()
+        self.placed: set[int] = set()
+        anything: Any = SimpleNamespace(moves=SimpleNamespace(keeps=lambda group: group in self.placed))
         self.departures = Departures(
             HERE, self.replicas, anything, anything, anything, anything, anything, self.placement, self, self  # type: ignore[arg-type]
         )  # fmt: skip
 
-    async def call(self, *_question: object, **_options: object) -> Reply[WriteGroupMembers]:
-        self.asked += 1
-        return Reply(WriteGroupMembers(5, list(OTHERS)))
+    async def call(
+        self, _node_id: int, _method: object, question: MembersOf, **_options: object
+    ) -> Reply[WriteGroupMembers]:
+        return Reply(WriteGroupMembers(5, [*OTHERS, *([HERE] if question.group in self.member else [])]))
 
     async def leave(self, number: int) -> None:
         self.replicas[number].core = None
@@ -61,8 +65,11 @@ class Node:
 def test_a_replica_that_is_read_stays_until_the_reading_one_has_left() -> None:
     node = Node()
     node.placement.remember(QUEUE, [Stay(BEFORE, 0), Stay(HOME, 10)])
+    node.member.add(HOME)
     assert node.look(BEFORE)
-    assert not node.asked
+    assert node.look(HOME)
+    assert node.look(BEFORE)
+    node.member.clear()
     assert not node.look(HOME), "nothing reads this one"
     assert not node.look(BEFORE)
 
@@ -75,3 +82,32 @@ def test_the_metadata_knows_of_moves_that_no_log_here_has_yet() -> None:
     assert node.look(BEFORE)
     node.placement.grow(slots, 2, {slot_of(QUEUE): 1})
     assert not node.look(BEFORE), "nothing is left there"
+
+
+def test_two_replicas_that_read_each_other_do_not_stay_for_ever() -> None:
+    """Some queues have moved from the one write group to the other, and some the other way; the node has left both."""
+    node, other = Node(), queue_id_of(2, 0)
+    node.placement.remember(QUEUE, [Stay(BEFORE, 0), Stay(HOME, 10)])
+    node.placement.remember(other, [Stay(HOME, 0), Stay(BEFORE, 10)])
+    node.member.add(HOME)
+    assert node.look(BEFORE)
+    assert node.look(HOME)
+    node.member.clear()
+    assert node.look(BEFORE), "it may lead the other one yet, as far as it knows"
+    node.replicas[BEFORE].core.leader_id = 1
+    assert node.look(HOME), "it is a member again, and reads this one"
+    node.replicas[BEFORE].core.leader_id = 0
+    assert not node.look(HOME)
+    assert not node.look(BEFORE)
+
+
+def test_what_a_guest_follows_for_other_queues_reads_nothing() -> None:
+    node = Node()
+    node.placement.remember(QUEUE, [Stay(BEFORE, 0), Stay(HOME, 10)])
+    node.member.add(HOME)
+    node.replicas[HOME].learners = frozenset([HERE])
+    node.placed.add(HOME)
+    assert node.look(BEFORE), "it gets a vote, and leads then"
+    node.placed.clear()
+    assert not node.look(BEFORE)
+    assert node.look(HOME)

@@ -11,8 +11,9 @@ group: runs that hold other write groups too stay until those are gone as well. 
 replica that is still sending a snapshot is removed only after that.
 
 Queues that have moved keep what they had here in write groups before (`stays_left`). A replica stays as long as this
-node has one of the write group to which such queues went on, though it be no member any more: who leads them reads what
-they had. If the node is to follow again, as a guest, it goes on where its log ends.
+node has one of the write group to which such queues went on, more than a guest's, though it be no member of the first
+one any more: who leads them reads what they had. If the node is to follow again, as a guest, it goes on where its log
+ends.
 
 A node that gets a replica of the write group again begins with an empty log, as any new replica. A leader's record of
 the old log cannot mislead it: the node was no member in between, and a member that hears from a leader does not leave.
@@ -81,6 +82,9 @@ class Departures:
         self._placement = placement
         self._replication = replication
         self._calls = calls
+        self._out: dict[int, object] = {}
+        """By write group, the replica here that was no member of it at the last look. It may stay, for what reads it,
+        but neither leads nor reads others."""
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(WRITE_GROUP_MEMBERS, self._members)
@@ -95,9 +99,13 @@ class Departures:
         """Leave a write group that placement has on the nodes in `placed` and not here, if a leader says that this node
         is no member. Raises `StorageError`."""
         group = self._groups[number]
-        if group.consensus.core is not None and (self._is_read(number) or not await self._is_out(group, placed)):
-            return
-        if group.consensus.core is not None:
+        self._out.pop(number, None)
+        if (core := group.consensus.core) is not None:
+            if not await self._is_out(group, placed):
+                return
+            self._out[number] = core
+            if self._is_read(number):
+                return
             log.info("write group %d: this node is no member any more; its data of the write group is removed", number)
             await self._replication.leave(number)
         if self._replication.has_left(number):
@@ -106,16 +114,25 @@ class Departures:
     def _is_read(self, number: int) -> bool:
         """Whether this node has a replica of another write group to which queues with records in this one have come, as
         its logs or the metadata say: it may lead that one yet, and reads what they had here."""
-        placement, groups = self._placement, self._groups
+        placement = self._placement
         for stays in placement.moved.values():
             home = stays[-1].group
-            if home != number and groups[home].consensus.core is not None and any(it.group == number for it in stays):
+            if home != number and self._may_lead(home) and any(it.group == number for it in stays):
                 return True
         return any(
-            number in others and placement.slots[slot] != number
-            and groups[placement.slots[slot]].consensus.core is not None
+            number in others and placement.slots[slot] != number and self._may_lead(placement.slots[slot])
             for slot, others in placement.others.items()
-        )  # fmt: skip
+        )
+
+    def _may_lead(self, number: int) -> bool:
+        """Whether this node has a replica of a write group, be it to come, is not a guest alone, and was not told that
+        it is no member. Two write groups that both left, and between which queues have moved to and fro, would
+        otherwise keep each other for ever; and what does not hear of commits any more keeps the journal."""
+        consensus = self._groups[number].consensus
+        if (core := consensus.core) is None:
+            return False
+        is_out = self._out.get(number) is core and not core.leader_id
+        return self._state.moves.keeps(number) or not (is_out or self._node_id in consensus.learners)
 
     async def _is_out(self, group: WriteGroup, placed: Collection[int]) -> bool:
         core = group.consensus.core
