@@ -40,7 +40,9 @@ class Node:
         self.replicas = [Replica(BEFORE), Replica(HOME)]
         self.member: set[int] = set()
         self.placed: set[int] = set()
-        anything: Any = SimpleNamespace(moves=SimpleNamespace(keeps=lambda group: group in self.placed))
+        self.unsettled: dict[int, list[int]] = {}
+        moves = SimpleNamespace(keeps=self.placed.__contains__, unsettled=lambda slot: self.unsettled.get(slot, ()))
+        anything: Any = SimpleNamespace(moves=moves)
         self.departures = Departures(
             HERE, self.replicas, anything, anything, anything, anything, anything, self.placement, self, self  # type: ignore[arg-type]
         )  # fmt: skip
@@ -78,9 +80,11 @@ def test_the_metadata_knows_of_moves_that_no_log_here_has_yet() -> None:
     node = Node()
     slots = [BEFORE] * SLOTS
     slots[slot_of(QUEUE)] = HOME
+    node.unsettled[slot_of(QUEUE)] = [BEFORE]
     node.placement.grow(slots, 2, {slot_of(QUEUE): 1}, {slot_of(QUEUE): [BEFORE]})
+    node.member.add(HOME)
     assert node.look(BEFORE)
-    node.placement.grow(slots, 2, {slot_of(QUEUE): 1})
+    node.unsettled.clear()
     assert not node.look(BEFORE), "nothing is left there"
 
 

@@ -114,14 +114,14 @@ class Departures:
     def _is_read(self, number: int) -> bool:
         """Whether this node has a replica of another write group to which queues with records in this one have come, as
         its logs or the metadata say: it may lead that one yet, and reads what they had here."""
-        placement = self._placement
+        placement, unsettled = self._placement, self._state.moves.unsettled
         for stays in placement.moved.values():
             home = stays[-1].group
             if home != number and self._may_lead(home) and any(it.group == number for it in stays):
                 return True
         return any(
-            number in others and placement.slots[slot] != number and self._may_lead(placement.slots[slot])
-            for slot, others in placement.others.items()
+            number in unsettled(slot) and placement.slots[slot] != number and self._may_lead(placement.slots[slot])
+            for slot in placement.others  # which hears of moves, and not of what was settled since
         )
 
     def _may_lead(self, number: int) -> bool:
