@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ def plant() -> None:
 
     turn, bug = WriteLoop._turn, Path(os.environ[BUG_VARIABLE])
 
-    async def buggy(self: WriteLoop, due: Sequence[WriteGroup]) -> bool:
+    async def buggy(self: WriteLoop, due: list[WriteGroup]) -> bool:
         if bug.exists():  # noqa: ASYNC240  # a look that takes microseconds
             raise ArithmeticError("a bug that was planted")
         return await turn(self, due)

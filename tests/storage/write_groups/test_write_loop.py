@@ -10,6 +10,8 @@ from tests.fakes.clock import FakeClock
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.raft import HardState
+from mainstem.storage.errors import StorageFailed
+from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.write_groups.write_loop import WriteLoop
@@ -22,7 +24,7 @@ class Waiting:
         self.group = group
         self.log = SimpleNamespace(pending_bytes=0)
         self.blocks = SimpleNamespace(to_write=[])
-        self.consensus = SimpleNamespace(hard_state_due=None, hard_state_saved=lambda state: None)
+        self.consensus = SimpleNamespace(hard_state_due=None, hard_state_saved=lambda state: None, leads=False)
         self.turns = 0
         self._appended = appended
 
@@ -81,5 +83,71 @@ def test_a_vote_that_comes_while_another_is_saved_is_saved_in_the_next_turn() ->
             await loop.close()
             await running
         assert saved == [0, 1]
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_fails_while_a_vote_is_saved_ends_the_loop() -> None:
+    async def story() -> None:
+        group = Waiting(0)
+
+        async def save(due: dict[int, HardState]) -> None:
+            loop.disk_has_failed(StorageFailed("made up"))
+
+        loop = loop_of([group], SimpleNamespace(save=save))
+        running = asyncio.ensure_future(loop.run())
+        group.consensus.hard_state_due = HardState(1, 1)
+        loop.wake()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await running
+        assert loop.failure is not None
+
+    asyncio.run(story())
+
+
+class Backlog(Waiting):
+    """A write group that has more to write than one turn takes, all of it appended while another's vote is saved."""
+
+    def append(self, count: int) -> None:
+        self.blocks.to_write += [BlockToWrite(KIND_NO_OP, self.group, 1, n, b"", 0, (b"",), 1) for n in range(count)]
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.blocks.to_write)
+
+    def take(self, now_ms: int, bytes_max: int) -> list[BlockToWrite]:
+        return [self.blocks.to_write.pop(0)] if self.blocks.to_write else []
+
+    def written(self, header: BlockHeader) -> bool:
+        return False  # dropped meanwhile: nothing is told of it
+
+
+def test_what_a_turn_leaves_of_a_write_group_that_came_while_a_vote_was_saved_is_written_next() -> None:
+    async def story() -> None:
+        voting, behind = Waiting(0), Backlog(1)
+        written: list[int] = []
+
+        async def save(due: dict[int, HardState]) -> None:
+            behind.append(3)
+            loop.wake()
+
+        async def write(blocks: list[BlockToWrite]) -> list[BlockHeader]:
+            written.extend(block.index for block in blocks)
+            return [
+                BlockHeader(KIND_NO_OP, 1, 1, it.index, 80, 0, 0, 0, 4096 + 80 * it.index, 0, 0, 1) for it in blocks
+            ]
+
+        journal: Any = SimpleNamespace(write=write)
+        hard_states: Any = SimpleNamespace(save=save)
+        loop = WriteLoop(journal, [voting, behind], JournalMap(2), hard_states, FakeClock())  # type: ignore[list-item]
+        running = asyncio.ensure_future(loop.run())
+        voting.consensus.hard_state_due = HardState(1, 1)
+        loop.wake()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(written) < 3:  # noqa: ASYNC110 - some turns of the event loop
+                await asyncio.sleep(0)
+            await loop.close()
+            await running
+        assert written == [0, 1, 2]
 
     asyncio.run(story())

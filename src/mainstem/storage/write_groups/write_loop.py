@@ -253,8 +253,9 @@ class WriteLoop:
         if self.ended is None or self._runs:
             await self._stopped.wait()
 
-    async def _turn(self, due: Sequence[WriteGroup]) -> bool:
-        """Write what these write groups have; returns whether there was anything."""
+    async def _turn(self, due: list[WriteGroup]) -> bool:
+        """Write what these write groups have, and those that come to `due` while votes are saved; returns whether there
+        was anything."""
         woken_at, self._woken_at = self._woken_at, None
         now_ms = self._clock.now_ms()
         groups = self._groups
@@ -264,7 +265,7 @@ class WriteLoop:
             for group in due:
                 if group.consensus.hard_state_due is not None and self.ended is None:
                     await self._save_hard_states()
-                    due = self._due() or ()
+                    due[:] = self._due() or ()
                     break
             blocks: list[BlockToWrite] = []
             if self.ended is None:
@@ -273,7 +274,8 @@ class WriteLoop:
                     blocks += [copy.block for entry in self._copying for copy in entry.copies]
                 for group in due:
                     blocks += group.take(now_ms, TURN_BYTES_MAX)
-                if not any(group.consensus.hard_state_due is not None for group in due):
+                votes = any(group.consensus.hard_state_due is not None for group in due)
+                if not votes and self._found_failed is None:
                     self._woken_at = None  # by what was proposed just now, and taken
             if not blocks:
                 return False
