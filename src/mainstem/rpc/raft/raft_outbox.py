@@ -113,14 +113,14 @@ class Outbox:
 
     def put(self, group: int, message: Message) -> None:
         if isinstance(message, Append):
-            if self._put_in_wire_form(group, message):
-                return
             size = 0
             for entry in message.entries:
                 size += entry.size
             too_many = self.messages_waiting >= self._bounds.messages
             if too_many or (self.bytes_waiting and self.bytes_waiting + size > self._bounds.bytes):
                 self._dropped(group)
+                return
+            if self._put_in_wire_form(group, message):
                 return
             self.bytes_waiting += size
             waiting = _Waiting(group, message, size)
@@ -162,6 +162,7 @@ class Outbox:
             message.may_wait,
         )  # fmt: skip
         self._pieces.append((piece, buffers, size))
+        self.bytes_waiting += size
         return True
 
     def take(self, *, appends: bool) -> Outgoing | None:
@@ -172,6 +173,7 @@ class Outbox:
                 return None
             if appends and len(self._pieces) == 1:
                 message, buffers, size = self._pieces.popleft()
+                self.bytes_waiting -= size
                 return Outgoing([message], buffers, size)
         out = Outgoing()
         if small and len(small) <= MESSAGES_MAX:
@@ -185,6 +187,7 @@ class Outbox:
             if out.size and out.size + size > DELIVERY_BYTES_MAX:
                 break
             pieces.popleft()
+            self.bytes_waiting -= size
             out.messages.append(message)
             gathered += buffers
             out.size += size
@@ -225,7 +228,9 @@ class Outbox:
                 self._forget(self._appends.popleft())
             elif (carried := waiting.carried or self._carried(member, waiting)) is not None:
                 self._forget(self._appends.popleft())
-                self._pieces += append_pieces(group, waiting.message, carried, DELIVERY_BYTES_MAX)
+                made = list(append_pieces(group, waiting.message, carried, DELIVERY_BYTES_MAX))
+                self._pieces += made
+                self.bytes_waiting += sum(size for _piece, _buffers, size in made)
                 return True
             elif len(self._held) < LOADS_MAX:
                 self._load(member, waiting)
