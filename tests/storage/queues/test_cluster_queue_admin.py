@@ -17,7 +17,7 @@ from mainstem.rpc.messages.cluster import DELETE_QUEUES, DeleteQueues, WriteGrou
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Nothing, Reply
 from mainstem.storage.errors import ChangesFailed, NotTheLeader, StorageError
-from mainstem.storage.queues.cluster_queue_admin import CHANGE_SECONDS_MAX, ClusterQueueAdmin
+from mainstem.storage.queues.cluster_queue_admin import CHANGE_SECONDS_MAX, LEADER_KNOWN_SECONDS, ClusterQueueAdmin
 
 
 class Queues:
@@ -156,7 +156,20 @@ def test_a_deletion_is_left_to_the_next_leader_where_there_is_none() -> None:
         await node.admin.delete([7])
         assert node.queues.deleted == [((0, 2), (7,))]
         assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (1,))]
-        assert node.now == 0
+        assert LEADER_KNOWN_SECONDS <= node.now < LEADER_KNOWN_SECONDS + 1
+
+    simulated(story)
+
+
+def test_a_leader_that_a_node_does_not_know_of_yet_is_told_of_a_deletion() -> None:
+    """It goes on serving what was committed in the topic otherwise, whoever was told that the topic is deleted."""
+
+    async def story() -> None:
+        node = Node()
+        node.leaders = dict.fromkeys(range(4), 2)
+        node.believed, node.believed_until = dict.fromkeys(range(4), -1), 1.0
+        await node.admin.delete([7])
+        assert [(node_id, groups) for node_id, groups, _ in node.asked_of] == [(2, (0, 1, 2, 3))]
 
     simulated(story)
 

@@ -36,6 +36,11 @@ log = logging.getLogger(__name__)
 CHANGE_SECONDS_MAX = 10.0
 """Longer than any election; clients wait thirty seconds by default."""
 CALL_SECONDS_MAX = 3.0
+LEADER_KNOWN_SECONDS = 3.0
+"""A write group has no leader once this node has known of none for so long: a leader that no majority hears gives up
+within an election timeout, a second or two. A node that has just started, or was cut off, knows of no leader though
+there is one, which would go on serving what a deletion takes away."""
+
 PAUSE_SECONDS = 0.1
 NO_LEADER = -1
 
@@ -108,8 +113,8 @@ class ClusterQueueAdmin:
             )
 
     async def delete(self, topic_numbers: Sequence[int]) -> None:
-        """Delete the queues of topics. Write groups without a leader are left to their next leader. Raises
-        `LeaderUntold` when an existing leader could not be told."""
+        """Delete the queues of topics. Write groups of which no leader comes to be known are left to their next one.
+        Raises `LeaderUntold` when an existing leader could not be told."""
         for first in range(0, len(topic_numbers), RANGES_MAX):
             part = list(topic_numbers[first : first + RANGES_MAX])
 
@@ -143,7 +148,8 @@ class ClusterQueueAdmin:
         """Make a change in each write group at its leader, again where the leader refused, until it is made. If a
         leader fails, the others finish before that is raised: a change that stops half-way is nobody's wish. Raises
         `ChangesFailed` naming the write groups that failed."""
-        deadline = self._clock.monotonic() + CHANGE_SECONDS_MAX
+        began = self._clock.monotonic()
+        deadline, known_by = began + CHANGE_SECONDS_MAX, began + LEADER_KNOWN_SECONDS
         left, why = set(groups), ""
         failed: dict[int, Exception] = {}
         asked: dict[asyncio.Task[None], tuple[int, list[int]]] = {}
@@ -154,7 +160,7 @@ class ClusterQueueAdmin:
                 by_leader = self._by_leader(idle)
                 if leaderless := by_leader.pop(NO_LEADER, None):
                     why = f"write groups {leaderless} have no leader"
-                    if not waits_for_leaders:
+                    if not waits_for_leaders and self._clock.monotonic() >= known_by:
                         log.warning("%s: their next leaders delete what is deleted now", why)
                         left.difference_update(leaderless)
                 for node_id, led in by_leader.items():
