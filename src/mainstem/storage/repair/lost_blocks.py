@@ -6,7 +6,7 @@ was given up (`stand_ins`), and nothing else: a loss is known by the checksum of
 that were restored since, or went bad since, are not covered. If other nodes have the write group, they are asked first
 (`giving_up`), and bytes that were restored count only if none of them has given the block up.
 
-The file is small, written whole under another name, synced and renamed. It is JSON, so that people can read it.
+The file is one for people (`disks/notes_for_people.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from mainstem.ports import Files
-from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.disks.notes_for_people import read_notes, write_notes
+from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.encoding.blocks import block_at
 from mainstem.storage.journal.encoding.format import FIRST_BLOCK, offset_of, segment_name, sequence_of
 from mainstem.storage.journal.mending.block_repair import Twin
@@ -26,7 +27,6 @@ from mainstem.storage.journal.mending.stand_ins import Lost, content_crc, is_sta
 from mainstem.storage.journal.segments.segment_files import segment_path
 
 NAME = "lost_blocks"
-TEMPORARY = "lost_blocks.tmp"
 
 LOSSES_MAX = 100
 """Losses written down: an operator decides on each. A disk with more is to be replaced."""
@@ -136,34 +136,18 @@ class LostBlocks:
     @classmethod
     async def open(cls, files: Files) -> LostBlocks:
         """Raises `FormatError` when the file cannot be read, OSError."""
-        try:
-            file = await files.open(NAME)
-        except FileNotFoundError:
-            return cls(files, [])
-        try:
-            content = await file.read(0, await file.size())
-        finally:
-            await file.close()
-        try:
-            return cls(files, msgspec.json.decode(content, type=list[Loss]))
-        except msgspec.MsgspecError as error:
-            raise FormatError(
-                f"{NAME} cannot be read: {error}. It says which lost blocks were given up: restore it, or remove it "
-                "and start the node, which writes it anew without what was given up"
-            ) from error
+        losses = await read_notes(
+            files, NAME, Loss,
+            "It says which lost blocks were given up: restore it, or remove it and start the node, which writes it "
+            "anew without what was given up",
+        )  # fmt: skip
+        return cls(files, losses)
 
     async def _save(self, losses: Sequence[Loss]) -> None:
         if not losses:
             await self._files.remove(NAME)
         else:
-            file = await self._files.open(TEMPORARY, create=True)
-            try:
-                content = msgspec.json.format(msgspec.json.encode(losses), indent=1)
-                await file.size(truncate_to=len(content))
-                await file.write(0, [content], sync=True)
-            finally:
-                await file.close()
-            await self._files.rename(TEMPORARY, NAME)
+            await write_notes(self._files, NAME, losses)
         self.losses = list(losses)
 
     # --- what is lost -------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import msgspec
 from mainstem.model import Sample
 from mainstem.ports import Clock, Files
 from mainstem.rpc.messages.tier import GivenUpFile
-from mainstem.storage.errors import FormatError, StorageError
+from mainstem.storage.disks.notes_for_people import read_notes, write_notes
+from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile, path_of
 from mainstem.storage.upkeep.given_up_files import FAULT_LENGTH_MAX, GIVEN_UP_MAX, NotLost
@@ -30,7 +31,6 @@ from mainstem.storage.verifying.findings import KAFKA_INDEX_ADVICE
 log = logging.getLogger(__name__)
 
 NAME = "given_up_files"
-TEMPORARY = "given_up_files.tmp"
 
 
 class NotedFile(msgspec.Struct, frozen=True):
@@ -63,21 +63,11 @@ class LostStoreFiles:
     @classmethod
     async def open(cls, write_files: Files, store_files: Files, store: QueueStore, clock: Clock) -> LostStoreFiles:
         """Raises `FormatError` when the notes cannot be read, OSError."""
-        try:
-            file = await write_files.open(NAME)
-        except FileNotFoundError:
-            return cls(write_files, store_files, store, clock, [])
-        try:
-            content = await file.read(0, await file.size())
-        finally:
-            await file.close()
-        try:
-            noted = msgspec.json.decode(content, type=list[NotedFile])
-        except msgspec.MsgspecError as error:
-            raise FormatError(
-                f"{NAME} cannot be read: {error}. It says which lost files of disk 2 were given up: restore it, or "
-                "remove it; without it readers wait at the ends of partitions whose last records were in such files"
-            ) from error
+        noted = await read_notes(
+            write_files, NAME, NotedFile,
+            "It says which lost files of disk 2 were given up: restore it, or remove it; without it readers wait at "
+            "the ends of partitions whose last records were in such files",
+        )  # fmt: skip
         return cls(write_files, store_files, store, clock, noted)
 
     # --- what was given up ----------------------------------------------------------------------------------
@@ -163,14 +153,7 @@ class LostStoreFiles:
             raise StorageError(f"{', '.join(sorted(left))}: work that is under way needs it; try again")
 
     async def _save(self, noted: Sequence[NotedFile]) -> None:
-        file = await self._write_files.open(TEMPORARY, create=True)
-        try:
-            content = msgspec.json.format(msgspec.json.encode(noted), indent=1)
-            await file.size(truncate_to=len(content))
-            await file.write(0, [content], sync=True)
-        finally:
-            await file.close()
-        await self._write_files.rename(TEMPORARY, NAME)
+        await write_notes(self._write_files, NAME, noted)
         self._noted = list(noted)
 
     def samples(self) -> Iterable[Sample]:
