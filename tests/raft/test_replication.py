@@ -499,11 +499,17 @@ def test_no_acknowledgement_waits_unless_it_is_wanted() -> None:
     assert propose(cluster) == {2: False, 3: False}
 
 
-def test_a_member_that_is_cut_off_is_not_counted_on() -> None:
+def with_acknowledgements_that_wait() -> Cluster:
+    """Three members, led by the first, which has chosen whom it counts on."""
     cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
     cluster.elect(1)
     cluster.tick(1, 1)
     cluster.settle()
+    return cluster
+
+
+def test_a_member_that_is_cut_off_is_not_counted_on() -> None:
+    cluster = with_acknowledgements_that_wait()
     (counted_on,) = (node_id for node_id, waits in propose(cluster).items() if not waits)
     cluster[1].report_unreachable(counted_on)
     other = 5 - counted_on
@@ -511,10 +517,7 @@ def test_a_member_that_is_cut_off_is_not_counted_on() -> None:
 
 
 def test_a_member_that_holds_more_is_counted_on_from_the_next_heartbeat() -> None:
-    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
-    cluster.elect(1)
-    cluster.tick(1, 1)
-    cluster.settle()
+    cluster = with_acknowledgements_that_wait()
     (counted_on,) = (node_id for node_id, waits in propose(cluster).items() if not waits)
     other = 5 - counted_on
     cluster.isolate(counted_on)
@@ -525,10 +528,7 @@ def test_a_member_that_holds_more_is_counted_on_from_the_next_heartbeat() -> Non
 
 
 def test_no_acknowledgement_waits_while_somebody_waits_for_more_copies() -> None:
-    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
-    cluster.elect(1)
-    cluster.tick(1, 1)
-    cluster.settle()
+    cluster = with_acknowledgements_that_wait()
     cluster[1].copies_awaited()
     assert propose(cluster) == {2: False, 3: False}
     cluster.tick(1, 1)
@@ -540,10 +540,7 @@ def test_no_acknowledgement_waits_while_somebody_waits_for_more_copies() -> None
 
 
 def test_large_entries_are_acknowledged_at_once() -> None:
-    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
-    cluster.elect(1)
-    cluster.tick(1, 1)
-    cluster.settle()
+    cluster = with_acknowledgements_that_wait()
     assert propose(cluster, WAITING_BYTES_MAX + 1) == {2: False, 3: False}
 
 

@@ -181,13 +181,21 @@ def test_what_does_not_change_while_a_broker_runs_is_refused_with_the_reason(nam
     assert reason in (answer.error_message or "")
 
 
-def test_the_most_connections_change_while_a_broker_runs() -> None:
+Held = list[tuple[int, int, Mapping[str, int]]]
+"""The bounds of connections that a server was told: in all, of one address, of single ones."""
+
+
+def with_bounds_of_connections() -> tuple[AdminBroker, LiveSettings, Held]:
     in_file = {"max.connections": "100", "max.connections.per.ip": "10", "max.connections.per.ip.overrides": ""}
     admin = AdminBroker(NodeFacts(fixed=in_file))
     admin.broker.configs = MemoryConfigs()
-    held: list[tuple[int, int, Mapping[str, int]]] = []
+    held: Held = []
     groups = GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig())
-    live = LiveSettings(admin.broker, groups, hold_connections=lambda *bounds: held.append(bounds))
+    return admin, LiveSettings(admin.broker, groups, hold_connections=lambda *bounds: held.append(bounds)), held
+
+
+def test_the_most_connections_change_while_a_broker_runs() -> None:
+    admin, live, held = with_bounds_of_connections()
     live.apply()
     for resource, name, value in (
         ("", "max.connections", "50"),
@@ -208,12 +216,7 @@ def test_the_most_connections_change_while_a_broker_runs() -> None:
 
 def test_nobody_is_locked_out_by_bounds_of_connections() -> None:
     """Each who came would be refused, and could not change that."""
-    in_file = {"max.connections": "100", "max.connections.per.ip": "10", "max.connections.per.ip.overrides": ""}
-    admin = AdminBroker(NodeFacts(fixed=in_file))
-    admin.broker.configs = MemoryConfigs()
-    held: list[tuple[int, int, Mapping[str, int]]] = []
-    groups = GroupSettings(admin.broker.configs, ConsumerGroupsConfig(), ShareGroupsConfig())
-    live = LiveSettings(admin.broker, groups, hold_connections=lambda *bounds: held.append(bounds))
+    admin, live, held = with_bounds_of_connections()
     nobody_else = change("max.connections.per.ip", OPERATION_SET, "0")
     for overrides, code in (("10.0.0.1:0", ErrorCode.INVALID_CONFIG), ("10.0.0.1:2", ErrorCode.NONE)):
         one = change("max.connections.per.ip.overrides", OPERATION_SET, overrides)
