@@ -114,7 +114,7 @@ def _guests_leave_early() -> tuple[type, str, Any]:
 
 def _guests_not_awaited() -> tuple[type, str, Any]:
     """A slot is fenced whatever the nodes of its next write group have of the one before."""
-    return SlotMover, "_lacking", lambda mover, before, to: ""
+    return SlotMover, "_lacking", lambda mover, before, wish: ""
 
 
 def _old_copies_go_early() -> tuple[type, str, Any]:

@@ -96,6 +96,13 @@ class TransactionalProducer:
     def _new(self) -> _Producer:
         return _Producer(self._work, self._atomicity, self._id, self._group, self._rng)
 
+    async def die_in_a_transaction(self, topic: Topic, partition: int) -> None:
+        """A producer dies with a transaction open in this partition. Raises `Fenced`, `MustAbort`."""
+        producer = self._new()
+        await producer.initialize()
+        await producer.begin_in(topic, partition)
+        producer.client.close()
+
     async def run(self) -> None:
         while not self._work.ending:
             producer = self._new()
@@ -157,6 +164,10 @@ class _Producer:
         if unresolved and not self._speaks_2:  # with other sequence numbers nothing late is taken for anything new
             await self.initialize()
         return True
+
+    async def begin_in(self, topic: Topic, partition: int) -> None:
+        """A transaction with a batch in this partition."""
+        await self._produce(self._atomicity.begin(self._id, self._name, self._timeout_ms), [(topic, partition)])
 
     def _partitions(self) -> list[tuple[Topic, int]]:
         return [one for one in self._work.partitions() if "compact" not in one[0].settings.cleanup_policy]

@@ -37,15 +37,16 @@ class Led(Group):
         """No block of it waits for a fence."""
 
 
-def standing(before: Led, to: Led, *, refused: str = "") -> str:
-    """How far a slot is that is to move between these. `refused`: why none is fenced, as the metadata has it."""
+def standing(before: Led, to: Led, *, refused: str = "", begun: bool = False) -> str:
+    """How far a slot is that is to move between these. `refused`: why none is fenced, as the metadata has it; `begun`:
+    the metadata has noted that the slot may be."""
     groups: Any = [before, to]
     nothing: Any = None
     mover = SlotMover(
         SlotMoves(QueueTable(), Placement([0] * SLOTS)), groups, QueueTable(), nothing, nothing, lambda: [INTERNAL],
         bool, FakeClock(), block_bytes_max=1 << 20,
     )  # fmt: skip
-    mover.metadata = NO_METADATA._replace(wishes=lambda: {SLOT: Wish(1, 1)}, refused=lambda: refused)
+    mover.metadata = NO_METADATA._replace(wishes=lambda: {SLOT: Wish(1, 1, begun)}, refused=lambda: refused)
     asyncio.run(mover.look())
     return mover.standing[SLOT]
 
@@ -63,6 +64,25 @@ def test_a_guest_follows_when_it_has_some_of_the_log_and_lacks_a_few_blocks() ->
         assert standing(before, to) == (goes_on if follows else "node 4 copies what write group 0 has")
     before.silent.add(4)
     assert standing(before, to) == "node 4 copies what write group 0 has"
+
+
+def test_a_move_that_has_begun_does_not_wait_for_a_guest_that_is_away_if_the_others_are_a_majority() -> None:
+    goes_on, waits = "queues of __offsets do not move", "node 4 copies what write group 0 has"
+    for voters, silent, behind, stands in (
+        ((1, 2, 4), {4}, {}, goes_on),
+        ((1, 2, 4), {4}, {4: 1000}, goes_on),  # a leader that has led for a moment only knows nothing of it
+        ((1, 2, 4), (), {4: 1000}, waits),  # it is there, and copies
+        ((1, 2, 4), {2, 4}, {}, waits),
+        ((1, 4), {4}, {}, waits),
+        ((4,), {4}, {}, waits),
+    ):
+        before, to = Led(1, 2, guest=4), Led(*voters)
+        before.silent.update(silent)
+        before.behind.update(behind)
+        assert standing(before, to) == waits
+        assert standing(before, to, begun=True) == stands
+    before, to = Led(1, 2), Led(1, 2, 4)
+    assert standing(before, to, begun=True) == waits, "nobody has added it"
 
 
 def test_no_slot_is_fenced_while_the_metadata_has_that_refused() -> None:

@@ -206,7 +206,7 @@ class SlotMover:
         before = self._placement.slots[slot]
         if not self._groups[before].serving:
             return f"the node that leads write group {before} begins"
-        if waits := self._lacking(before, wish.group):
+        if waits := self._lacking(before, wish):
             return waits
         if obstacle := await self._obstacle(slot):
             return obstacle
@@ -215,14 +215,19 @@ class SlotMover:
         self._moves.close(slot, shut=True)
         try:
             obstacle = await self._obstacle(slot)
-            if not (obstacle := obstacle or self._lacking(before, wish.group)):  # another node may have led meanwhile
+            if not (obstacle := obstacle or self._lacking(before, wish)):  # another node may have led meanwhile
                 await self._log(before, [control.SlotFenced(slot, wish.group, wish.number)])
             return obstacle
         finally:
             self._moves.close(slot, shut=False)
 
-    def _lacking(self, before: int, to: int) -> str:
-        """Which nodes of a write group do not follow the one before yet, which this node leads; empty: all do."""
+    def _lacking(self, before: int, wish: Wish) -> str:
+        """Which nodes of a write group do not follow the one before yet, which this node leads; empty: all do.
+
+        They all did when the move began, and from then on no replica of the two write groups goes elsewhere. So guests
+        that are away by now are as ones that went away just behind the fence: nobody waits for them, as long as the
+        others are a majority of the next write group."""
+        to = wish.group
         source, target = self._groups[before].consensus, self._groups[to].consensus
         placements, members = self.metadata.placements(), source.committed_membership
         learners = members.learners & source.learners  # but for those that are about to go
@@ -236,7 +241,12 @@ class SlotMover:
         last = self._groups[before].last_index
         near = (it for it in source.peers() if it.active and it.match_index + GUEST_LAG_BLOCKS_MAX >= last)
         follow = {it.node_id for it in near if it.match_index}  # who has got nothing yet may start again, and not know
-        if lacking := nodes - members.voters - (learners & follow):
+        lacking = nodes - members.voters - (learners & follow)
+        if lacking and wish.begun:
+            away = {it.node_id for it in source.peers() if not it.active}
+            if 2 * len(nodes - away) > len(nodes):
+                lacking -= away & learners
+        if lacking:
             return f"node {min(lacking)} copies what write group {before} has"
         return ""
 
