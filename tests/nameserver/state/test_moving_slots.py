@@ -81,10 +81,12 @@ def test_a_slot_moves_as_it_is_wished_and_told() -> None:
     done = moved(state)
     assert slots(state)[SLOT] == done.group
     assert state.moving_slots.others == {SLOT: tuple(done.others)}
-    state.apply(SettleSlot(SLOT, 99))
+    assert state.apply(SettleSlot(SLOT, 99)) is None
     assert state.moving_slots.others, "of another move"
-    state.apply(SettleSlot(SLOT, 1))
+    event = state.apply(SettleSlot(SLOT, 1))
+    assert event == WriteGroupsAdded(state.placements, slots(state), {SLOT: 1}), "storage hears what it may remove"
     assert not state.moving_slots.others
+    assert state.apply(SettleSlot(SLOT, 1)) is None
     assert SLOT in state.used_slots(), "new write groups take no slot that has moved"
     with pytest.raises(InconsistentCommand):
         state.apply(done)
@@ -101,6 +103,17 @@ def test_a_snapshot_tells_the_same() -> None:
     for known in ("wishes", "numbers", "others"):
         assert getattr(late.moving_slots, known) == getattr(state.moving_slots, known)
     assert late.moving_slots.wishes == {SLOT + 2: WishedMove(wished(state, SLOT + 2).group, 1, begun=True)}
+    settled = replayed(list(state.commands()))
+    event = settled.apply(SettleSlot(SLOT, 1))
+    assert event in differences(late, settled)
+    there_and_back = cluster()
+    before = replayed(list(there_and_back.commands()))
+    home = slots(before)[SLOT]
+    for group, number in ((0, 1), (home, 2)):
+        there_and_back.apply(SlotMoved(SLOT, group, number, [slots(there_and_back)[SLOT]]))
+        there_and_back.apply(SettleSlot(SLOT, number))
+    assert slots(before) == slots(there_and_back)
+    assert [it.numbers for it in differences(before, there_and_back) if isinstance(it, WriteGroupsAdded)] == [{SLOT: 2}]
     events = differences(cluster(), late)
     assert SlotWished(SLOT + 2) in events
     assert WriteGroupsAdded(late.placements, slots(late), late.moving_slots.numbers, late.moving_slots.others) in events

@@ -553,7 +553,8 @@ class WriteGroupsPlaced(NamedTuple):
 
 
 class WriteGroupsAdded(NamedTuple):
-    """There are more write groups than before, with replicas of their own, or slots belong to other ones."""
+    """There are more write groups than before, with replicas of their own, or slots belong to other ones, or the queues
+    of some have no records in others any more."""
 
     placements: Mapping[int, tuple[int, ...]]
     slots: Sequence[int]

@@ -194,9 +194,9 @@ class MovingSlots:
         self.numbers[command.slot] = command.number
         self.others[command.slot] = tuple(command.others)
 
-    def settle(self, command: SettleSlot) -> None:
-        if self.numbers.get(command.slot) == command.number:
-            self.others.pop(command.slot, None)
+    def settle(self, command: SettleSlot) -> bool:
+        """Whether anything changes by that: the slot may have moved on."""
+        return self.numbers.get(command.slot) == command.number and self.others.pop(command.slot, None) is not None
 
     # snapshots
 

@@ -214,6 +214,12 @@ class MetadataReplica:
                     await asyncio.sleep(0)
 
 
+def _slots_differ(before: MetadataState, after: MetadataState) -> bool:
+    """Whether there are other write groups, or slots have moved, maybe there and back, or were settled."""
+    old, new = before.moving_slots, after.moving_slots
+    return before.cluster != after.cluster or old.numbers != new.numbers or old.others != new.others
+
+
 def differences(before: MetadataState, after: MetadataState) -> list[Event]:
     """The events that would have led listeners from one state to the other."""
     events: list[Event] = []
@@ -226,7 +232,7 @@ def differences(before: MetadataState, after: MetadataState) -> list[Event]:
         if before.registered(node_id) != node:
             events.append(NodeRegistered(node))
     events += [NodeRemoved(node_id) for node_id in after.node_table.removed if node_id not in before.node_table.removed]
-    if before.cluster is not None and before.cluster != after.cluster and after.cluster is not None:
+    if before.cluster is not None and after.cluster is not None and _slots_differ(before, after):
         numbers, others = dict(after.moving_slots.numbers), dict(after.moving_slots.others)
         events.append(WriteGroupsAdded(dict(after.placements), after.cluster.slots, numbers, others))
     elif before.placements != after.placements:

@@ -520,8 +520,7 @@ class MetadataState:
             case SlotMoved():
                 return self._move_slot(command)
             case SettleSlot():
-                self.moving_slots.settle(command)
-                return None
+                return self._slots_changed() if self.moving_slots.settle(command) else None
             case SetDraining():
                 self.node_table.drain(command)
                 return None

@@ -121,7 +121,7 @@ class Departures:
                 return True
         return any(
             number in unsettled(slot) and placement.slots[slot] != number and self._may_lead(placement.slots[slot])
-            for slot in placement.others  # which hears of moves, and not of what was settled since
+            for slot in placement.others
         )
 
     def _may_lead(self, number: int) -> bool:
