@@ -412,6 +412,9 @@ def test_a_queue_moves_and_is_waited_for(capsys: pytest.CaptureFixture[str]) -> 
         assert run([*words, address, "--cancel", "--to", "3"]) == 2
         assert run(["cluster", "status", "--http", address]) == 0
         assert "slot 7 moves from write group 0 to 2: waits, as a transaction is open in t:1" in capsys.readouterr().out
+        answers["/v1/cluster"] = (200, json.dumps({**view, "slot_moves": []}).encode())
+        assert run([*words, address, "--to", "3", "--wait"]) == 2
+        assert "slot 7 is not on its way to write group 3 any more" in capsys.readouterr().err
         assert run([*words, address]) == 2
         assert run(["cluster", "move-queue", "t", "--to", "2", "--http", address]) == 2
         assert "'t' is not TOPIC:PARTITION" in capsys.readouterr().err

@@ -185,6 +185,59 @@ def test_a_lost_node_that_returns_keeps_what_is_not_rebuilt_yet() -> None:
     simulate(scenario())
 
 
+def queue_in(cluster: Nameservers, group: int) -> tuple[str, int]:
+    """A partition of topic `moves` in a write group."""
+    lookups = cluster.running[min(cluster.running)].lookups
+    (topic,) = [it for it in lookups.topics() if it.name == "moves"]
+    queues = ((topic.name, it) for it in range(topic.partitions) if lookups.write_group(topic.queue_id(it)) == group)
+    return next(queues)
+
+
+async def create_moves(nameserver: Nameserver) -> None:
+    """A topic with queues in all write groups."""
+    await nameserver.administration.create_topic("moves", 16, 3, {})
+
+
+def test_a_slot_on_its_way_keeps_the_replicas_of_its_write_groups_and_no_others() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(87, rebuild_after_seconds=REBUILT_AFTER) as (cluster, groups):
+            leader = await cluster.elected()
+            lost = next(it for it in (1, 2, 3) if it != leader)
+            nameserver = cluster.running[leader]
+            await create_moves(nameserver)
+            await nameserver.operations.move_slot_of(*queue_in(cluster, 0), 1)
+            await cluster.kill(lost)
+            await cluster.until(lambda: lost not in groups.voters[2])
+            await asyncio.sleep(REBUILT_AFTER)
+            placed = nameserver.lookups.placements()
+            assert [lost in placed[group] for group in range(3)] == [True, True, False]
+            (slot,) = nameserver.lookups.moving_slots.wishes
+            await nameserver.operations.keep_slot(slot)
+            await cluster.until(lambda: not any(lost in voters for voters in groups.voters.values()))
+
+    simulate(scenario())
+
+
+def test_a_move_that_waits_for_a_lost_node_is_taken_back_and_its_replica_is_rebuilt() -> None:
+    async def scenario() -> None:
+        async with draining_cluster(88, rebuild_after_seconds=REBUILT_AFTER) as (cluster, groups):
+            leader = await cluster.elected()
+            nameserver = cluster.running[leader]
+            lookups, operations = nameserver.lookups, nameserver.operations
+            await create_moves(nameserver)
+            other = next(it for it in (1, 2, 3) if it != leader)
+            await operations.move_replica(1, other, 4)
+            await cluster.until(lambda: 4 in groups.voters[1])
+            await operations.move_slot_of(*queue_in(cluster, 0), 1)
+            await operations.move_slot_of(*queue_in(cluster, 2), 0)
+            assert lookups.guests()[0] == {4}
+            await cluster.kill(4)
+            await cluster.until(lambda: 4 not in groups.voters[1])
+            assert [wish.group for wish in lookups.moving_slots.wishes.values()] == [0], "this one waits for no guest"
+
+    simulate(scenario())
+
+
 @pytest.mark.parametrize(("after", "killed"), [(0, 1), (REBUILT_AFTER, 2)], ids=["switched off", "half are dead"])
 def test_nothing_is_rebuilt_by_itself(after: int, killed: int) -> None:
     async def scenario() -> None:

@@ -196,6 +196,15 @@ def test_replicas_of_lost_nodes_come_first_and_wait_for_no_other_lost_one() -> N
     assert "node 5 does not follow" in plan.obstacles[0], "it is awaited"
 
 
+def test_a_write_group_that_stays_holds_up_no_other_of_the_same_node() -> None:
+    nodes = dict.fromkeys(range(1, 5), Location())
+    placements = {0: (1, 2, 3), 1: (1, 2, 3)}
+    standings = dict.fromkeys(placements, standing_of({1, 2, 3}, silent={3}))
+    plan = plan_drains(placements, standings, nodes, [1, 2, 4], [], [3], {0: "it stays"})
+    assert plan.moves == [PlannedMove(1, 3, 4)]
+    assert plan.obstacles == {0: "write group 0: it stays"}
+
+
 def test_a_lost_node_waits_for_one_that_takes_its_place() -> None:
     plan = plan_drains(
         {0: (1, 2, 3)}, {0: standing_of({1, 2, 3}, silent={3})}, dict.fromkeys((1, 2, 3), Location()), [1, 2], [], [3]

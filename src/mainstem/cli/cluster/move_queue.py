@@ -49,7 +49,13 @@ def command(
         with StatusLine(None) as line:
             while (view := node.get(subject, ExplanationView)).group != group:
                 moves = node.get("/v1/cluster", ClusterView).slot_moves
-                line.due(partial(_told, next((told_slot_move(it) for it in moves if it.slot == view.slot), "")))
+                told = next((told_slot_move(it) for it in moves if it.slot == view.slot), "")
+                if not told and node.get(subject, ExplanationView).group != group:  # nor has it moved meanwhile
+                    raise click.ClickException(
+                        f"slot {view.slot} is not on its way to write group {group} any more: somebody took that back, "
+                        "or the metadata leader did, as a node is lost that the move waited for"
+                    )
+                line.due(partial(_told, told))
                 time.sleep(LOOK_SECONDS)
     if as_json:
         print_json({"topic": topic, "partition": partition, "slot": view.slot, "group": view.group, "to": group})

@@ -10,7 +10,7 @@ leader go on to their end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 from mainstem.model import Node, NodeRole
@@ -32,7 +32,7 @@ from mainstem.nameserver.state.plans.drain_plan import (
 )
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.raft import RaftError
-from mainstem.rpc.messages.metadata import WantMove
+from mainstem.rpc.messages.metadata import WantMove, WantSlotKept
 
 LOOK_SECONDS = 1.0
 """Between two looks at what moves: as often as write groups take membership steps."""
@@ -105,9 +105,9 @@ class Draining:
 
     def plan(self, standings: Standings) -> DrainPlan:
         """The moves that a leader would begin now, and what stands against the rest."""
-        table = self._replica.state.node_table
-        locations = {node.node_id: node.location for node in table.nodes.values()}
-        return plan_drains(table.placements, standings, locations, self.takers(), table.draining, self.lost_nodes.lost)
+        state, lost = self._replica.state, self.lost_nodes.lost
+        table, locations = state.node_table, {node.node_id: node.location for node in state.node_table.nodes.values()}
+        return plan_drains(table.placements, standings, locations, self.takers(), table.draining, lost, state.staying())
 
     def takers(self) -> list[int]:
         """The nodes that live, store and are not drained, and have not told this one of a disk that is full or fails;
@@ -132,6 +132,7 @@ class Draining:
         standings = await self._standings()
         await self._turn_back(standings)
         lost = self.lost_nodes.lost
+        await self._take_back_moves(lost)
         for move in self.plan(standings).moves:
             why = "has been dead for too long" if move.old in lost else "is drained"
             log.info(
@@ -150,6 +151,16 @@ class Draining:
         else:
             log.info("node %d, which is drained, gives up its vote on the metadata", vote.old)
             await self._change_member(*vote)
+
+    async def _take_back_moves(self, lost: Collection[int]) -> None:
+        """A slot does not move to a write group on a node that is lost, and was to copy what the one before has: it
+        would wait for good, and the replicas of both would stay where they are meanwhile."""
+        for slot in self._replica.state.moves_waiting_for(lost):
+            log.warning(
+                "slot %d stays where it is: its move waits for a node that has been dead for too long, and whose "
+                "replicas are rebuilt; ask for it again when that is done", slot,
+            )  # fmt: skip
+            await self._proposer.propose(self._requests.maker(WantSlotKept(slot)), b"")
 
     async def _turn_back(self, standings: Standings) -> None:
         """A node that returns before its replica is rebuilt keeps it."""

@@ -129,23 +129,43 @@ class MovingSlots:
             raise InvalidPlacement(f"slot {command.slot} is not to move to write group {command.group} any more")
 
     def check_replica(self, group: int, slots: Sequence[int], *, pinned: bool) -> None:
-        """Raises `InvalidPlacement` if a replica of a write group must stay where it is. `pinned`: also while it has
-        records of queues that have gone on, or has such queues: nodes do not keep what they read."""
+        """Raises `InvalidPlacement` if a replica of a write group must stay where it is (`staying`)."""
+        if (why := self.staying(slots, pinned=pinned).get(group)) is not None:
+            raise InvalidPlacement(f"write group {group}: {why}")
+
+    def staying(self, slots: Sequence[int], *, pinned: bool) -> Mapping[int, str]:
+        """The write groups whose replicas must stay where they are, and why. `pinned`: also while they have records of
+        queues that have gone on, or have such queues: nodes do not keep what they read."""
+        found: dict[int, str] = {}
         for slot in sorted(self.wishes.keys() | (self.others.keys() if pinned else set())):
             wish = self.wishes.get(slot)
             concerned = {slots[slot], *self.others.get(slot, ()), *((wish.group,) if wish is not None else ())}
-            if group not in concerned:
-                continue
             if wish is not None and not pinned:
-                raise InvalidPlacement(
-                    f"write group {group}: its replica stays where it is while slot {slot} is on its way to write "
-                    f"group {wish.group}: mainstem cluster status shows what that waits for"
+                why = (
+                    f"its replica stays where it is while slot {slot} is on its way to write group {wish.group}: "
+                    "mainstem cluster status shows what that waits for"
                 )
-            raise InvalidPlacement(
-                f"write group {group}: its replica stays where it is while queues of slot {slot} have records in "
-                f"several write groups ({_numbers(sorted(concerned))}), until retention has removed them from all but "
-                "one, or the cluster is at a later feature level"
-            )
+            else:
+                why = (
+                    f"its replica stays where it is while queues of slot {slot} have records in several write groups "
+                    f"({_numbers(sorted(concerned))}), until retention has removed them from all but one, or the "
+                    "cluster is at a later feature level"
+                )
+            for group in concerned:
+                found.setdefault(group, why)
+        return found
+
+    def waiting_for(
+        self, nodes: Collection[int], slots: Sequence[int], placements: Mapping[int, Sequence[int]]
+    ) -> list[int]:
+        """The slots whose moves have not begun, and wait for one of these nodes to copy what the write group before
+        has."""
+        found = []
+        for slot, wish in sorted(self.wishes.items()):
+            guests = set(placements.get(wish.group, ())) - set(placements.get(slots[slot], ()))
+            if not wish.begun and not guests.isdisjoint(nodes):
+                found.append(slot)
+        return found
 
     def guests(self, slots: Sequence[int], placements: Mapping[int, Sequence[int]]) -> Mapping[int, frozenset[int]]:
         """Per write group the nodes that follow it though they have no replica of it: they have one of a write group

@@ -18,7 +18,7 @@ so that all nodes remember and forget alike.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -412,8 +412,20 @@ class MetadataState:
         return len(self.placements[command.group]) < self.factors[command.slot // SLOTS]
 
     def _check_replica(self, group: int) -> None:
-        pinned = self._feature_level < FeatureLevel.UNPINNED
-        self.moving_slots.check_replica(group, self._slots, pinned=pinned)
+        self.moving_slots.check_replica(group, self._slots, pinned=self._pins)
+
+    @property
+    def _pins(self) -> bool:
+        """Whether replicas stay as long as queues have records in several write groups."""
+        return self._feature_level < FeatureLevel.UNPINNED
+
+    def staying(self) -> Mapping[int, str]:
+        """The write groups whose replicas must stay where they are for the sake of queues that move, and why."""
+        return self.moving_slots.staying(self._slots, pinned=self._pins)
+
+    def moves_waiting_for(self, nodes: Collection[int]) -> list[int]:
+        """The slots whose moves can be taken back, and wait for one of these nodes."""
+        return self.moving_slots.waiting_for(nodes, self._slots, self.placements)
 
     def _check_level(self, needed: FeatureLevel) -> None:
         if needed > self._feature_level:

@@ -53,6 +53,8 @@ class VoteMove(NamedTuple):
 Placements = Mapping[int, tuple[int, ...]]
 Standings = Mapping[int, GroupStanding]
 
+NONE_STAYING: Mapping[int, str] = {}
+
 
 def plan_drains(
     placements: Placements,
@@ -61,9 +63,11 @@ def plan_drains(
     takers: Collection[int],
     draining: Collection[int],
     lost: Collection[int] = (),
+    staying: Mapping[int, str] = NONE_STAYING,
 ) -> DrainPlan:
     """`standings` lacks the write groups of which no leader tells; `locations` has all nodes; `takers` live, store and
-    are not drained; `lost` are dead, and not awaited any more."""
+    are not drained; `lost` are dead, and not awaited any more; `staying`: write groups of which no replica may move,
+    and why."""
     into, out_of = under_way(placements, standings)
     planned = dict(placements)
     plan = DrainPlan([], {})
@@ -77,6 +81,9 @@ def plan_drains(
             continue
         old = next((node_id for node_id in leaving if node_id not in out_of), None)
         if old is None:
+            continue
+        if group in staying:
+            _note(plan, group, staying[group])
             continue
         able = [new for new in takers if new not in replicas and keeps_apart(locations, replicas, old, new)]
         awaited = set(replicas) - {old} - (set(lost) if old in lost else set())
