@@ -41,6 +41,8 @@ METRICS = {
     "window_p99_ms": Metric("latency p99, median of the windows", "ms", False, 2),
     "windows": Metric("windows", "", True, 0),
     "stalled_windows": Metric("windows with a stall", "%", False, 0),
+    "whole_windows": Metric("windows from which the host took nothing", "", True, 0),
+    "whole_p99_ms": Metric("latency p99, these windows", "ms", False, 2),
     "to_one_node": Metric("CPU, one node = 1", "", False, 2),
     "memory_mb": Metric("memory (PSS)", "MB", False, 0),
     "resident_mb": Metric("memory (RSS)", "MB", False, 0),

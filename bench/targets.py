@@ -181,9 +181,9 @@ def _everything() -> list[Target]:
     """All of it together, and its shares; then what moves to an object store, and a store that is out."""
     alone, out_alone = tiering.BETWEEN, tiering.OUT_BETWEEN
     return [
-        *(_beside("10", title, everything.BETWEEN, "p99_ms")
+        *(_beside("10", title, everything.BETWEEN, "whole_p99_ms")
           for title in (everything.EVERYTHING, everything.READING, everything.SPLITTING)),
-        *(_beside("11", part + title, part + base, "window_p99_ms")
+        *(_beside("11", part + title, part + base, "whole_p99_ms")
           for title, base in ((tiering.UPLOADING, alone), (tiering.OUT, out_alone))
           for part in ("", tiering.TAIL)),
     ]  # fmt: skip

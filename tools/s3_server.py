@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tools.large_objects import LargeObjects
 
-from mainstem.pipeline.embedded.processes import take_leftovers
+from mainstem.pipeline.embedded.processes import NICE_MAX, take_leftovers
+from mainstem.pipeline.embedded.spare_time import set_policy
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -99,11 +100,11 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0, *, light: bool = False) -> Iterator[S3Server]:
-    """A server with an empty bucket, ended with the block. `nice`, up to 19, is above 0 where others are measured
-    beside it: once it has started, all of its threads take what these leave of the processor, in a session of their
-    own. `light`: objects that come in parts cost it little, and are not listed. Raises RuntimeError when it does not
-    start."""
+def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bool = False) -> Iterator[S3Server]:
+    """A server with an empty bucket, ended with the block. `idle`: others are measured beside it, who would not meet it
+    on the processor if it were on other machines; once it has started, all of its threads take what nobody else wants
+    of the processor (`SCHED_IDLE`), in a session of their own. `light`: objects that come in parts cost it little, and
+    are not listed. Raises RuntimeError when it does not start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
     command += ["--light"] if light else []
     pipe = subprocess.PIPE
@@ -118,7 +119,7 @@ def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0, *, light: bool = 
             text=True,
             cwd=PROJECT,
             env=environment,
-            start_new_session=nice > 0,
+            start_new_session=idle,
         ) as process,
     ):
         watchdog = threading.Timer(START_SECONDS_MAX, process.kill)
@@ -131,8 +132,9 @@ def s3_server(bucket: str, latency_ms: int = 0, nice: int = 0, *, light: bool = 
                 log.seek(0)
                 raise RuntimeError(f"the S3 server did not start:\n{log.read()}")
             watchdog.cancel()
-            for thread in Path(f"/proc/{process.pid}/task").iterdir() if nice else ():  # those to come inherit it
-                take_leftovers(int(thread.name), nice)
+            for thread in Path(f"/proc/{process.pid}/task").iterdir() if idle else ():  # those to come inherit it
+                take_leftovers(int(thread.name), NICE_MAX)
+                set_policy(int(thread.name), os.SCHED_IDLE)
             yield S3Server(process, endpoint, bucket)
         finally:
             watchdog.cancel()

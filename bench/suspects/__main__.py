@@ -30,6 +30,8 @@ from bench.machine import alone, read_machine, share_cores, tuned
 from bench.metrics import pooled_ms
 from bench.results import Results
 from bench.session import SHORT, Bench, Session, Stage
+from bench.short_windows import STALL_MS, ShortWindow
+from bench.stolen_time import StolenTime
 from bench.store.split_watch import await_first_progress, lag_bytes
 from bench.suspects import threads
 from bench.suspects.suspects import SUSPECTS, Sides
@@ -40,7 +42,6 @@ from bench.systems.system import Durability
 from bench.workloads.everything import (
     MERGES_SCALE,
     READER_BYTES_PER_S,
-    STALL_MS,
     WINDOW_LEAD_SECONDS,
     WINDOW_SECONDS,
 )
@@ -60,6 +61,7 @@ class Syncs(NamedTuple):
 class Window(NamedTuple):
     result: Result
     seconds: float
+    stolen_seconds: float
     loop: Spent
     """By the node's event loop…"""
     rest: Spent
@@ -105,6 +107,7 @@ def _measure(stage: Stage, names: Sequence[str], until: float, prompt: bool, fou
                 sides.have(SUSPECTS[name])
                 loop, rest, suspect = threads.loop_of(pid), threads.others_of(pid), sides.spent()
                 syncs, begun = _syncs(node.http), time.perf_counter()
+                stolen = StolenTime(stage.bench.cpus.both)
                 running = stage.begin(load)
                 if prompt:
                     os.sched_setscheduler(running.process.pid, os.SCHED_FIFO, os.sched_param(1))
@@ -114,6 +117,7 @@ def _measure(stage: Stage, names: Sequence[str], until: float, prompt: bool, fou
                     Window(
                         result,
                         seconds,
+                        stolen.most_seconds(),
                         threads.loop_of(pid) - loop,
                         threads.others_of(pid) - rest,
                         sides.spent() - suspect,
@@ -137,12 +141,15 @@ def _row(name: str, windows: Sequence[Window]) -> str:
         )
     )
     syncs = sum(one.syncs.number for one in windows)
+    whole = [one.result for one in windows if ShortWindow(one.result, one.stolen_seconds).whole]
     figures = (
         f"{len(windows)}",
         f"{pooled_ms(results, 0.5):.2f}",
         f"{pooled_ms(results, 0.99):.2f}",
         f"{statistics.median(one['latency_us']['p99'] for one in results) / 1000:.2f}",
         f"{100 * sum(one['latency_us']['max'] > STALL_MS * 1000 for one in results) / len(results):.0f}",
+        f"{len(whole)}",
+        f"{pooled_ms(whole, 0.99):.2f}",
         f"{1000 * sum(one.syncs.seconds for one in windows) / max(1, syncs):.3f}",
         f"{syncs / seconds:.0f}",
         f"{loop.ran / seconds:.2f}",
@@ -157,7 +164,8 @@ def _row(name: str, windows: Sequence[Window]) -> str:
 
 
 HEADINGS = (
-    "beside", "windows", "p50 ms", "p99 ms", "p99, median of the windows", "windows with a stall %", "sync ms",
+    "beside", "windows", "p50 ms", "p99 ms", "p99, median of the windows", "windows with a stall %",
+    "windows from which the host took nothing", "p99 of these", "sync ms",
     "syncs/s", "loop: cores", "waits", "us a time", "other threads: cores", "wait", "suspect: cores", "waits",
 )  # fmt: skip
 

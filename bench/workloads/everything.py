@@ -2,11 +2,9 @@
 
 A disk stalls by itself, and one stall decides the p99 of two seconds. So publishing goes on in windows of a second, at
 half of what the node takes saturated, and between windows the splitter's processes and the reader are stopped where
-they are, or go on: all of them, or one alone. The latencies of all windows of a kind are one distribution: a stall is a
-few requests of many, and falls on either kind alike. But one of 40 ms delays a twentieth of a window's requests, and
-where every fifth window has one, it is the p99 of all. So the median of the windows' own p99 is told as well, and how
-many windows had a stall. The splitter splits before it merges, and merges before it compacts; what each of them did in
-all windows together is told beside the latency.
+they are, or go on: all of them, or one alone. `short_windows` makes the figures of the windows of a kind. The splitter
+splits before it merges, and merges before it compacts; what each of them did in all windows together is told beside the
+latency.
 """
 
 from __future__ import annotations
@@ -14,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-import statistics
 import urllib.request
 from typing import NamedTuple
 
-from bench.load import Fetch, Result
-from bench.metrics import MEGABYTE, pooled_ms
+from bench.load import Fetch
+from bench.metrics import MEGABYTE
 from bench.session import Form, Session, Stage, Workload
+from bench.short_windows import SHOWN, ShortWindow, figures_of_windows
+from bench.stolen_time import StolenTime
 from bench.store.keyed_records import write_keyed
 from bench.store.plain_splitter import PlainSplitter
 from bench.store.split_watch import await_first_progress, lag_bytes
@@ -45,10 +44,7 @@ MERGES_SCALE = "64"
 """Of what a merge waits for otherwise, so that windows of minutes see many."""
 READER_BYTES_PER_S = 50e6
 """It has enough of the past for a minute of windows, and begins again when it has read everything."""
-STALL_MS = 20.0
-"""A window with a request that took longer had a stall: four times the p99 of publishing alone."""
 TITLES = (BETWEEN, READING, SPLITTING, EVERYTHING)
-POOLED = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 class _Others:
@@ -108,7 +104,7 @@ def _everything(stage: Stage) -> None:
                          partition_max_bytes=1 << 20, until_end=True, rate_bytes=READER_BYTES_PER_S)  # fmt: skip
     before = _Work.of(http)
     others = _Others(stage, reader)
-    results: dict[str, list[Result]] = {title: [] for title in TITLES}
+    windows: dict[str, list[ShortWindow]] = {title: [] for title in TITLES}
     least = WINDOWS[stage.form.name]
     stage.window()
     try:
@@ -119,21 +115,22 @@ def _everything(stage: Stage) -> None:
             turn = number % len(TITLES)
             for title in (*TITLES[turn:], *TITLES[:turn]):
                 others.have(read=title in (READING, EVERYTHING), split=title in (SPLITTING, EVERYTHING))
-                results[title].append(stage.finish(stage.begin(load)))
+                stolen = StolenTime(stage.bench.cpus.both)
+                result = stage.finish(stage.begin(load))
+                windows[title].append(ShortWindow(result, stolen.most_seconds()))
     finally:
         others.have(read=True, split=True)
-    _record_windows(stage, rate, results, before, _Work.of(http))
+    _record_windows(stage, rate, windows, before, _Work.of(http))
 
 
-def _record_windows(stage: Stage, rate: float, results: dict[str, list[Result]], before: _Work, after: _Work) -> None:
-    for title, found in results.items():
-        figures = {name: pooled_ms(found, fraction) for name, fraction in POOLED.items()}
-        figures["window_p99_ms"] = statistics.median(one["latency_us"]["p99"] for one in found) / 1000
-        stalled = sum(one["latency_us"]["max"] > STALL_MS * 1000 for one in found)
-        figures["stalled_windows"] = 100 * stalled / len(found)
+def _record_windows(
+    stage: Stage, rate: float, windows: dict[str, list[ShortWindow]], before: _Work, after: _Work
+) -> None:
+    for title, found in windows.items():
+        figures = figures_of_windows(found)
         figures["rate_per_s"] = rate
         if title == EVERYTHING:
-            written = sum(one["bytes"] for windows in results.values() for one in windows)
+            written = sum(one.result["bytes"] for of_kind in windows.values() for one in of_kind)
             figures["split_mb"] = (before.lag + written - after.lag) / MEGABYTE
             figures["merged_mb"] = (after.merged - before.merged) / MEGABYTE
             figures["removed_mb"] = (after.removed - before.removed) / MEGABYTE
@@ -153,5 +150,5 @@ WORKLOAD = Workload(
     "10",
     "Publish latency at half load, alone and beside everything at once",
     sessions,
-    shown=("rate_per_s", *POOLED, "window_p99_ms", "stalled_windows", "split_mb", "merged_mb", "removed_mb"),
+    shown=("rate_per_s", *SHOWN, "split_mb", "merged_mb", "removed_mb"),
 )

@@ -3,7 +3,7 @@
 Windows as in workload 10: of a second, in turn alone and beside. Alone the processes of the splitter and of the store
 are stopped where they are; beside, the splitter splits what is published, and uploads what was merged before to an S3
 server of this machine. That server is no part of what is measured, and would be on other machines: so it takes little
-of the processor per byte, and all of its threads are at the lowest priority, in a session of their own. Then the server
+of the processor per byte, and all of its threads take only what nobody else wants of it. Then the server
 goes away, and the windows go on. A reader follows the publishers all the time: its latency is that of a fetch which
 waits for the next batch.
 
@@ -18,21 +18,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import statistics
 import time
 import urllib.request
-from collections.abc import Sequence
 
 from tools.s3_server import CREDENTIALS, S3Server, s3_server
 
 from bench.errors import BenchError
-from bench.load import Result
-from bench.metrics import MEGABYTE, pooled_ms
+from bench.metrics import MEGABYTE
 from bench.session import Form, Session, Stage, Workload
+from bench.short_windows import SHOWN, ShortWindow, figures_of_windows
+from bench.stolen_time import StolenTime
 from bench.store.plain_splitter import PlainSplitter
 from bench.store.split_watch import lag_bytes
 from bench.systems.system import Durability
-from bench.workloads.everything import POOLED, RUN_BYTES, STALL_MS, WINDOW_LEAD_SECONDS, WINDOW_SECONDS
+from bench.workloads.everything import RUN_BYTES, WINDOW_LEAD_SECONDS, WINDOW_SECONDS
 from bench.workloads.isolation import READER_NICE, half_load, publish
 
 BETWEEN = "alone, in windows between"
@@ -52,7 +51,6 @@ CATCH_UP_SECONDS_MAX = 10.0
 TIERED_BYTES = {"short": 2 << 30, "full": 12 << 30}
 TIERED_QUEUES = 16
 BUCKET = "bench"
-LOWEST = 19
 UPLOAD_SECONDS_MAX = 120.0
 """Until the first part is uploaded, the start of Spark included."""
 
@@ -106,8 +104,8 @@ class _Windows:
         self._reader = stage.fetch(queues, connections=1, in_flight=1, queues_per_request=16, from_="latest",
                                    min_bytes=1, max_wait_ms=500,
                                    seconds=WINDOW_SECONDS + WINDOW_LEAD_SECONDS)  # fmt: skip
-        self.published: dict[str, list[Result]] = {}
-        self.followed: dict[str, list[Result]] = {}
+        self.published: dict[str, list[ShortWindow]] = {}
+        self.followed: dict[str, list[ShortWindow]] = {}
         self.uploaded_bytes = 0
         """In windows of `UPLOADING`."""
 
@@ -120,24 +118,27 @@ class _Windows:
         self.go_on()
         self._catch_up()
         before = self._s3.counts()
-        results = self._one()
+        windows = self._one()
         uploaded = self._s3.counts().since(before).received_bytes
         if title == UPLOADING:
             title = UPLOADING if uploaded >= MEGABYTE else SPLITTING
             self.uploaded_bytes += uploaded
-        self._record(title, results)
+        self._record(title, windows)
 
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def _one(self) -> tuple[Result, Result]:
+    def _one(self) -> tuple[ShortWindow, ShortWindow]:
         """Of publishers and of the reader."""
+        stolen = StolenTime(self._stage.bench.cpus.both)
         following = self._stage.begin(self._reader, nice=READER_NICE)
-        return self._stage.finish(self._stage.begin(self.load)), self._stage.finish(following)
+        published, followed = self._stage.finish(self._stage.begin(self.load)), self._stage.finish(following)
+        seconds = stolen.most_seconds()
+        return ShortWindow(published, seconds), ShortWindow(followed, seconds)
 
-    def _record(self, title: str, results: tuple[Result, Result]) -> None:
-        for kept, result in zip((self.published, self.followed), results, strict=True):
-            kept.setdefault(title, []).append(result)
+    def _record(self, title: str, windows: tuple[ShortWindow, ShortWindow]) -> None:
+        for kept, window in zip((self.published, self.followed), windows, strict=True):
+            kept.setdefault(title, []).append(window)
 
     def _signal(self, number: signal.Signals) -> None:
         self._stage.node.tree.signal_descendants(number)
@@ -152,17 +153,10 @@ class _Windows:
             time.sleep(0.1)
 
 
-def _figures(results: Sequence[Result]) -> dict[str, float]:
-    figures = {name: pooled_ms(results, fraction) for name, fraction in POOLED.items()}
-    figures["window_p99_ms"] = statistics.median(one["latency_us"]["p99"] for one in results) / 1000
-    stalled = sum(one["latency_us"]["max"] > STALL_MS * 1000 for one in results)
-    return figures | {"stalled_windows": 100 * stalled / len(results)}
-
-
 def _tiering(stage: Stage) -> None:
     for name, value in CREDENTIALS.items():  # where S3's other tools look for them, too
         os.environ[f"AWS_{name.upper()}"] = value
-    with s3_server(BUCKET, nice=LOWEST, light=True) as s3:
+    with s3_server(BUCKET, idle=True, light=True) as s3:
         _beside(stage, s3)
 
 
@@ -195,10 +189,10 @@ def _beside(stage: Stage, s3: S3Server) -> None:
             _pair(windows, OUT, OUT_BETWEEN, number)
     finally:
         windows.go_on()
-    for title, results in windows.published.items():
+    for title, published in windows.published.items():
         moved = {"uploaded_mb": windows.uploaded_bytes / MEGABYTE} if title == UPLOADING else {}
-        stage.record(title, {**_figures(results), "rate_per_s": rate, "windows": len(results), **moved})
-        stage.record(TAIL + title, _figures(windows.followed[title]))
+        stage.record(title, {**figures_of_windows(published), "rate_per_s": rate, **moved})
+        stage.record(TAIL + title, figures_of_windows(windows.followed[title]))
 
 
 def _pair(windows: _Windows, beside: str, alone: str, number: int) -> None:
@@ -220,5 +214,5 @@ WORKLOAD = Workload(
     "11",
     "Publish latency at half load, alone and while files move to an object store or cannot",
     sessions,
-    shown=("rate_per_s", "p50_ms", "p99_ms", "p999_ms", "windows", "window_p99_ms", "stalled_windows", "uploaded_mb"),
+    shown=("rate_per_s", *SHOWN, "uploaded_mb"),
 )

@@ -138,18 +138,19 @@ def test_what_a_process_has_spent_is_that_of_all_its_threads() -> None:
     assert threads.of_processes([ended.pid]) == threads.NOTHING
 
 
-def window(p99_us: float, max_us: float, bucket_ns: int, seconds: float) -> Window:
+def window(p99_us: float, max_us: float, bucket_ns: int, seconds: float, stolen_seconds: float = 0.0) -> Window:
     result: Result = load_result(seconds=seconds, size=100_000)
     result["latency_us"] = {**result["latency_us"], "p99": p99_us, "max": max_us}
     result["latency_buckets"] = [(bucket_ns, 100)]
     spent = Spent(0.5, 0.01, 20), Spent(0.25, 0.02, 1), Spent(1.0, 0.5, 1)
-    return Window(result, seconds, *spent, Syncs(40, 0.2))
+    return Window(result, seconds, stolen_seconds, *spent, Syncs(40, 0.2))
 
 
 def test_a_row_has_the_figures_of_its_windows() -> None:
-    windows = [window(2_000, 9_000, 1_000_000, 1.0), window(6_000, 5_000_000, 4_000_000, 1.0)]
+    windows = [window(2_000, 9_000, 1_000_000, 1.0), window(6_000, 5_000_000, 4_000_000, 1.0, 0.1)]
     cells = [cell.strip() for cell in _row("reader", windows).strip("| ").split("|")]
     assert len(HEADINGS) == len(cells)
-    assert cells[:7] == ["reader", "2", "1.00", "4.00", "4.00", "50", "5.000"]
-    assert cells[7:11] == ["40", "0.50", "0.010", "500"], "syncs a second, and the event loop"
-    assert cells[11:] == ["0.25", "0.020", "1.00", "0.50"], "other threads, and the suspect"
+    assert cells[:6] == ["reader", "2", "1.00", "4.00", "4.00", "50"]
+    assert cells[6:9] == ["1", "1.00", "5.000"], "windows from which the host took nothing, and a sync"
+    assert cells[9:13] == ["40", "0.50", "0.010", "500"], "syncs a second, and the event loop"
+    assert cells[13:] == ["0.25", "0.020", "1.00", "0.50"], "other threads, and the suspect"

@@ -77,12 +77,13 @@ def test_it_goes_away_and_comes_back_with_its_objects(server: S3Server) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells the niceness of threads in /proc")
-def test_a_nice_server_is_nice_with_all_of_its_threads_and_with_its_session() -> None:
-    with s3_server(BUCKET, nice=19) as server:
+def test_an_idle_server_is_idle_work_with_all_of_its_threads_and_nice_with_its_session() -> None:
+    with s3_server(BUCKET, idle=True) as server:
         threads = list(Path(f"/proc/{server.pid}/task").iterdir())
         niceness = [(thread / "stat").read_text().rpartition(")")[2].split()[16] for thread in threads]
         assert len(threads) > 1, "the one that listens is not the first"
         assert set(niceness) == {"19"}
+        assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {os.SCHED_IDLE}
         assert os.getsid(server.pid) == server.pid
         autogroup = Path(f"/proc/{server.pid}/autogroup")
         told = autogroup.read_text() if autogroup.exists() else ""
