@@ -120,7 +120,7 @@ MOVED = Requests(writes=136, reads=59)
 READ = Requests(writes=0, reads=307)
 """The counts of `python -m bench.store.reads.remote_requests --mebibytes 320 --partitions 4` with queue segments of
 64 MiB: a part per 16 MiB, what begins and ends an upload; some 3.6 MB per request that reads."""
-SHARED = Requests(writes=362, reads=460)
+SHARED = Requests(writes=337, reads=465)
 """With `--shared --mebibytes 640 --partitions 4`: runs are written, read by merges and written again as segments; the
 node looks at each file before it counts."""
 SHARED_READ = Requests(writes=0, reads=301)
