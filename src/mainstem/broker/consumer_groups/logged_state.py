@@ -28,7 +28,7 @@ from mainstem.broker.consumer_groups.step import (
     WrittenOffset,
 )
 from mainstem.broker.consumer_groups.streams.streams_group import StreamsGroup
-from mainstem.broker.machines.letting_go import emptied
+from mainstem.broker.machines.letting_go import emptied, emptied_to_its_leaves
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.kernel import untrack
 from mainstem.protocol.errors import UnsupportedVersion
@@ -92,8 +92,9 @@ class LoggedState:
 
     def let_go(self) -> Iterator[None]:
         """Free the content of a machine that serves no more, a piece at a time."""
-        for groups in (self.classic, self.modern, self.shared, self.streams, self.unknown, self.offsets.by_group):
+        for groups in (self.classic, self.modern, self.shared, self.streams, self.unknown):
             yield from emptied(groups)
+        yield from emptied_to_its_leaves(self.offsets.by_group)
 
     # --- replay --------------------------------------------------------------------------------------
 

@@ -172,8 +172,8 @@ class Offsets:
         return None if kept is None else _read(kept)
 
     @property
-    def by_group(self) -> dict[str, Any]:
-        """All of them, to be freed group by group when nobody commits any more."""
+    def by_group(self) -> dict[str, dict[str, dict[int, Any]]]:
+        """All of them, to be freed when nobody commits any more."""
         return self._groups
 
     def count_of(self, group_id: str) -> int:

@@ -142,7 +142,8 @@ class MachineKind(Protocol[M]):
         ...
 
     def dropped(self, machine: M | None) -> None:
-        """The machine is served no more, or there was none yet; give back what it held."""
+        """The machine is served no more, or its load has ended before it was served, or there was none yet; give back
+        what it held."""
         ...
 
 
@@ -200,6 +201,8 @@ class MachineRuntime(Generic[M]):
         self.wake_at_ms: int | None = None
         self.machine: M | None = None
         """None while nothing is loaded."""
+        self._loading: M | None = None
+        """The machine into which the log is being replayed."""
         self.gaps: list[Gap] = []
         """The gaps in the log that is served."""
         self._kind = kind
@@ -369,7 +372,7 @@ class MachineRuntime(Generic[M]):
 
     async def _load_in_turns(self) -> None:
         await self._kind.prepare()
-        machine = self._kind.make()
+        machine = self._loading = self._kind.make()
         replayed = 0
         gaps: list[Gap] = []
         async for record in self._log.read(over_gaps=self._unreadable_loads >= UNREADABLE_LOADS_MAX):
@@ -387,7 +390,7 @@ class MachineRuntime(Generic[M]):
         self._snapshot_bytes = 0
         self._failure = None
         self._work.clear()
-        self.machine = machine
+        self.machine, self._loading = machine, None
         self.take(machine.recovered(self.now()))
         self._kind.serve(machine, replayed)
         self._loaded()
@@ -502,8 +505,8 @@ class MachineRuntime(Generic[M]):
             logger.warning("%s: the log could not be cut at %d", self._name, snapshot.start)
 
     def _abandon(self) -> None:
-        """Refuse all waiting requests and forget the machine."""
-        machine, self.machine = self.machine, None
+        """Refuse all waiting requests and forget the machine, also one that is loaded in part."""
+        machine, self.machine, self._loading = self.machine or self._loading, None, None
         self._kind.dropped(machine)
         self.wake_at_ms = None
         self._entries.clear()

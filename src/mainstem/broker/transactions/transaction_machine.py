@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mainstem.broker.machines.deadlines import Deadlines
+from mainstem.broker.machines.letting_go import emptied
 from mainstem.broker.machines.result import Answer, Moment, Result, Ticket, UnknownRecord
 from mainstem.broker.transactions import transitions
 from mainstem.broker.transactions.config import TransactionsConfig
@@ -146,6 +147,11 @@ class TransactionMachine:
             self.unknown.pop(record.key, None)
         else:
             self.unknown[record.key] = record
+
+    def let_go(self) -> Iterator[None]:
+        """Free the content of a machine that serves no more, a piece at a time."""
+        yield from emptied(self.transactions)
+        yield from emptied(self.unknown)
 
     def lose(self) -> None:
         """The next part of the log cannot be read."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from mainstem.broker.machines.letting_go import let_go_in_turns
 from mainstem.broker.machines.machine_log import Gap, MachineLog
 from mainstem.broker.machines.machine_partition import MachinePartition, PartitionPlace
 from mainstem.broker.machines.result import Moment, Result, Ticket
@@ -81,3 +82,5 @@ class TransactionPartition(MachinePartition[TransactionMachine]):
     def dropped(self, machine: TransactionMachine | None) -> None:
         for transactional_id in list(self._completing):
             self.wake_next(transactional_id)
+        if machine is not None:
+            let_go_in_turns(machine.let_go())
