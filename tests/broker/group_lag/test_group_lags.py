@@ -17,6 +17,7 @@ from tests.broker.consumer_groups.coordinators.cluster_of_many import (
 from tests.fakes.moving_store import NodeStore
 
 import mainstem.broker.group_lag.lag_sampler as sampling
+import mainstem.broker.group_lag.readers as reading
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.group_lag.group_lags import GroupLags
 from mainstem.broker.group_lag.lag_sampler import LagSampler
@@ -174,6 +175,29 @@ def test_the_cause_is_told_for_each_partition() -> None:
         }
         cluster.store.move(1, -1)
         assert whys(await lags.of[1].of_group(GROUP))[3] == NO_LEADER
+
+    told(story)
+
+
+def test_a_coordinator_that_is_emptied_meanwhile_tells_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that nothing is committed, to whoever asked while it looked at the members."""
+    monkeypatch.setattr(reading, "MEMBERS_AT_ONCE", 1)
+
+    async def story(cluster: ClusterOfMany, lags: Lags) -> None:
+        for number in range(5):
+            await beat(cluster, 0, f"m{number}")
+        group = cluster.write_group_of(GROUP)
+        node_id = cluster.store.leaders[group]
+        asking = asyncio.create_task(lags.of[node_id].of_group_here(GROUP))
+        await asyncio.sleep(0)
+        assert not asking.done()
+        cluster.store.move(group, next(other for other in NODES if other != node_id))
+        with pytest.raises(CoordinatorRefusal) as refused:
+            await asking
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        await cluster.settled(GROUP)
+        found = await lags.of[node_id].of_group(GROUP)
+        assert {row.partition: row.committed for row in found.partitions} == {0: 6, 1: None, 2: 10, 3: 2}
 
     told(story)
 

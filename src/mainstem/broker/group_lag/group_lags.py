@@ -100,9 +100,13 @@ class GroupLags:
     async def of_group_here(self, group_id: str) -> GroupLag:
         """A group that this node coordinates. Raises `CoordinatorRefusal`."""
         partition = await self._served.led_for(group_id)
-        if partition.machine is None:
+        machine = partition.machine
+        if machine is None:
             raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        standing = await read_group(partition.machine.state, self._served.topics, group_id)
+        standing = await read_group(machine.state, self._served.topics, group_id)
+        if partition.machine is not machine:  # it is emptied since, and what was read may lack any of it
+            await self._served.led_for(group_id)
+            raise CoordinatorRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if standing is None:
             raise CoordinatorRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
         return await self._lag_of(group_id, standing)
