@@ -32,6 +32,7 @@ from mainstem.protocol.messages.raft_voters import AddRaftVoterRequest, RemoveRa
 from mainstem.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from mainstem.protocol.messages.update_features import (
     SAFE_DOWNGRADE,
+    UNSAFE_DOWNGRADE,
     UPGRADE,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -96,6 +97,52 @@ def test_updates_that_cannot_be_made_change_nothing(name: str, version: int, kin
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert answer.error_message
     assert changes.feature_level == FeatureLevel.HARDENED
+
+
+KINDS_OF_UPDATE = [
+    (version, kind, validate_only)
+    for version in versions_of(UpdateFeaturesRequest)
+    for kind in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
+    for validate_only in (False, True)
+    if version > 0 or (kind != UNSAFE_DOWNGRADE and not validate_only)
+]
+"""Version 0 has no dry run, and one kind of downgrade."""
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize(("version", "kind", "validate_only"), KINDS_OF_UPDATE)
+def test_nothing_goes_down_by_whatever_kind_of_update(version: int, kind: int, validate_only: bool, name: str) -> None:
+    """Nor does anything go up that is asked to go down. A version that is there already may be asked for in any way, as
+    of Kafka."""
+    admin, changes = cluster(FeatureLevel.TRANSACTIONAL)
+    feature = FEATURES[name]
+    present = feature.at(FeatureLevel.TRANSACTIONAL)
+
+    def asked(wanted: int) -> ErrorCode:
+        update = (
+            FeatureUpdateKey(feature=name, max_version_level=wanted, allow_downgrade=kind != UPGRADE)
+            if version == 0
+            else FeatureUpdateKey(feature=name, max_version_level=wanted, upgrade_type=kind)
+        )
+        request = UpdateFeaturesRequest(feature_updates=(update,), validate_only=validate_only)
+        return ErrorCode(admin.ask(update_features.handle, request, version).error_code)
+
+    assert asked(present) == ErrorCode.NONE
+    for older in {feature.oldest, present - 1, 0} - {present}:
+        assert asked(older) == ErrorCode.INVALID_UPDATE_VERSION
+    if feature.newest > present and kind != UPGRADE:
+        assert asked(feature.newest) == ErrorCode.INVALID_UPDATE_VERSION
+    assert changes.feature_level == FeatureLevel.TRANSACTIONAL
+    if feature.newest > present and kind == UPGRADE:
+        assert asked(feature.newest) == ErrorCode.NONE
+        assert changes.feature_level == (FeatureLevel.TRANSACTIONAL if validate_only else NEWEST)
+
+
+def test_a_dry_run_hears_what_the_cluster_would_refuse() -> None:
+    admin, changes = cluster()
+    changes.refuse = FeatureLevelNotReady("node 2 reads up to 7")
+    answer = updated(admin, (LEVEL, NEWEST), validate_only=True)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.FEATURE_UPDATE_FAILED, "node 2 reads up to 7")
 
 
 KAFKA_4_3 = {
