@@ -7,6 +7,7 @@ from msgspec import structs
 
 from mainstem.console.views.of_cluster import (
     BalanceMoveView,
+    BalancerView,
     ClusterView,
     DiskView,
     DrainView,
@@ -226,3 +227,41 @@ def test_figures() -> None:
     assert [rate(it) for it in (0, 99_999, 100_000)] == ["0.0 kB/s", "100.0 kB/s", "0.1 MB/s"]
     assert groups_text([group(it, 1, 1, []) for it in range(30)]).startswith("30 write groups: 0, 1, 2, ")
     assert groups_text([group(4, 1, 1, [])]) == "write group 4"
+
+
+@pytest.mark.parametrize(
+    ("mode", "looked", "waits_for", "said"),
+    [
+        (
+            "leaders",
+            False,
+            "",
+            "The balancer moves preferred leaders by itself; it has not looked yet, as another node led the metadata a "
+            "moment ago (2 of at most 12 moves within an hour).",
+        ),
+        (
+            "replicas",
+            True,
+            "node 4 is dead",
+            "The balancer moves preferred leaders and replicas by itself; it waits: node 4 is dead (2 of at most 12 "
+            "moves within an hour).",
+        ),
+        (
+            "replicas",
+            True,
+            "",
+            "The balancer moves preferred leaders and replicas by itself; at its last look nothing was left to do, or "
+            "it began something (2 of at most 12 moves within an hour).",
+        ),
+    ],
+)
+def test_a_balancer_that_is_on_tells_what_it_waits_for(mode: str, looked: bool, waits_for: str, said: str) -> None:
+    balancer = BalancerView(mode=mode, looked=looked, waits_for=waits_for, moves_last_hour=2, moves_per_hour_max=12)
+    known = ExplainedCluster(cluster([node(1), node(2), node(3)], [group(0, 1, 1, TRIO)], balancer=balancer), [], [])
+    for told in (explain_node(known, 1), explain_write_group(known, 0)):
+        assert told is not None
+        assert told.sentences[-1] == said
+    quiet = ExplainedCluster(cluster([node(1)], [group(0, 1, 1, TRIO)]), [], [])
+    told = explain_write_group(quiet, 0)
+    assert told is not None
+    assert not any("balancer" in it for it in told.sentences)

@@ -14,6 +14,11 @@ from mainstem.nameserver.state.tiering_rules import TOPIC_BY_TOPIC, check_local_
 from mainstem.nameserver.state.topic_config import check_configs, topic_settings
 
 NODE_ID_MAX = 0x7FFF_FFFF
+BALANCES = ("off", "leaders", "replicas")
+
+MOVES_PER_HOUR_MAX = 100
+"""Nodes remember twice as many moves (`rpc.messages.loads.MOVES_TOLD_MAX`), by which the balancer counts its own."""
+
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
@@ -67,6 +72,16 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Replicas of a node that has been dead for this long are rebuilt on others; 0: only when an operator says so."""
     room_percent_min: int = 15
     """A rebalance gives no replica to a node that has less of disk 1, or of a disk 2 of its own, free."""
+    balance: str = "off"
+    """Whether the metadata leader spreads load by itself, as a rebalance would: `off`; `leaders`: it moves preferred
+    leaders, for which nothing is copied; `replicas`: these and replicas."""
+    balance_seconds: int = 60
+    """Between two looks of the balancer at the nodes' loads: about the time after which a load that has moved is
+    measured where it is."""
+    balance_moves_per_hour: int = 12
+    """The balancer begins no more within an hour: one in five minutes, so that somebody can follow what it does."""
+    balance_rest_seconds: int = 3_600
+    """The balancer leaves a write group alone for so long after it moved, whoever moved it."""
     token_expiry_check_ms: int = 60_000
     """delegation.token.expiry.check.interval.ms: how often the metadata leader removes delegation tokens that have
     expired. They let nobody in meanwhile."""
@@ -96,11 +111,16 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             "token_expiry_check_ms": (self.token_expiry_check_ms, 10, 86_400_000),
             "rebuild_after_seconds": (self.rebuild_after_seconds, 0, 30 * 86_400),
             "room_percent_min": (self.room_percent_min, 0, 90),
+            "balance_seconds": (self.balance_seconds, 1, 86_400),
+            "balance_moves_per_hour": (self.balance_moves_per_hour, 1, MOVES_PER_HOUR_MAX),
+            "balance_rest_seconds": (self.balance_rest_seconds, 0, 7 * 86_400),
             "dead_ms": (self.dead_ms, self.suspect_ms, 3_600_000),
         }
         for key, (value, least, most) in bounds.items():
             if not least <= value <= most:
                 raise ConfigError(f"{key}={value}: it takes a whole number from {least} to {most}")
+        if self.balance not in BALANCES:
+            raise ConfigError(f"balance={self.balance!r}: it takes {', '.join(BALANCES[:-1])} or {BALANCES[-1]}")
         if self.feature_level not in ("operator", "automatic"):
             raise ConfigError(f"feature_level={self.feature_level!r}: it takes operator or automatic")
         for node_id, address in self.peers.items():

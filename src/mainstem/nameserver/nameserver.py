@@ -35,6 +35,8 @@ from mainstem.nameserver.administration.config_administration import ConfigAdmin
 from mainstem.nameserver.administration.metadata_administration import MetadataAdministration
 from mainstem.nameserver.administration.token_administration import TokenAdministration, TokenExpiry
 from mainstem.nameserver.beginning import Beginning, begin
+from mainstem.nameserver.cluster.balance_planner import BalancePlanner, ToldFacts
+from mainstem.nameserver.cluster.balancing import Balancer, BalancerSettings
 from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster.heartbeats import Condition, Heartbeats
 from mainstem.nameserver.cluster.leader_duties import LeaderDuties
@@ -187,6 +189,25 @@ class Nameserver:
             self.operations.change_member, standings, self._sleep, self._monotonic, max(1, len(self._config.peers)),
             self._config.rebuild_after_seconds,
         )  # fmt: skip
+
+    def balance_planner(
+        self,
+        takers: Callable[[], list[int]],
+        leader_of: Callable[[int], int],
+        told: Callable[[], Awaitable[ToldFacts]],
+    ) -> BalancePlanner:
+        """Plans how load should be spread. `takers`: as `Draining.takers`; `told` asks all nodes."""
+        return BalancePlanner(self.lookups, takers, leader_of, told, self._config.room_percent_min)
+
+    def balancer(self, planner: BalancePlanner, takers: Callable[[], list[int]]) -> Balancer:
+        """Begins by itself what is planned, when it is run."""
+        config = self._config
+        settings = BalancerSettings(
+            config.balance, config.balance_seconds, config.balance_moves_per_hour, config.balance_rest_seconds
+        )
+        return Balancer(
+            settings, planner, self.quorum, self.proposer, self._requests, self.lookups, takers, self._sleep
+        )
 
     @classmethod
     async def open(

@@ -11,6 +11,13 @@ from typing import NamedTuple
 
 from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldMove
 
+BY_BALANCER = "the balancer: "
+"""The reason of a move that the balancer began starts with it; no other does."""
+
+
+def is_by_balancer(move: ToldMove) -> bool:
+    return move.why.startswith(BY_BALANCER)
+
 
 class RecentMove(NamedTuple):
     """As `ToldMove`; `at` by this node's monotonic time."""

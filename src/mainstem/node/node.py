@@ -28,15 +28,13 @@ from mainstem.console.token_file import token_of
 from mainstem.console.views.node_views import NodeViews
 from mainstem.errors import MainstemError
 from mainstem.model import Node, NodeRole
-from mainstem.nameserver.cluster.draining import Draining
 from mainstem.nameserver.cluster_ports import ClusterPorts
-from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.plans.drain_plan import Standings
 from mainstem.node.access.http_tls import HttpTls
 from mainstem.node.access.http_users import tell_change, users_over_http
 from mainstem.node.access.open_ports import refuse_open_ports
 from mainstem.node.config import NodeConfig
 from mainstem.node.load_meter import LoadMeter, StorageCounters, room_at, usable_processors
+from mainstem.node.moving_duties import MovingDuties, leader_of, moving_duties
 from mainstem.node.node_ports import NodePorts
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.node_roles import Roles, rpc_advertised
@@ -182,10 +180,10 @@ class RunningNode:
             nodes = roles.nameserver.lookups.nodes()
             await reports.check_stores([node.node_id for node in nodes if node.stores])
         self._measure_load(roles, reports)
-        draining = self._start_draining(roles.nameserver, reports)
+        duties = self._start_duties(roles, reports)
         health = NodeHealth(roles.nameserver, roles.storage if stores else None, self._supervision)
-        views = self._views(roles, health, reports, draining, rpc_address, splitter, remote_store)
-        measured = self._measured(roles, server, remote_store)
+        views = self._views(roles, health, reports, duties, rpc_address, splitter, remote_store)
+        measured = [*self._measured(roles, server, remote_store), duties.balancer]
         http, console = self._console(roles, views, measured, write_dir, heap)
         if splitter is not None:
             await splitter.start(str(http))
@@ -222,17 +220,18 @@ class RunningNode:
         roles.nameserver.measure_load(meter.measured)
         reports.loads, reports.moves = roles.nameserver.loads, roles.nameserver.recent_moves.told
 
-    def _start_draining(self, nameserver: Nameserver, reports: NodeReports) -> Draining:
-        """Nodes that are drained are emptied while this node leads the metadata."""
-
-        async def standings() -> Standings:
-            return await reports.standings([node.node_id for node in nameserver.lookups.nodes() if node.stores])
-
-        draining = nameserver.draining(standings)
+    def _start_duties(self, roles: Roles, reports: NodeReports) -> MovingDuties:
+        """Nodes that are drained are emptied, and load is spread, while this node leads the metadata."""
+        nameserver = roles.nameserver
+        duties = moving_duties(nameserver, reports, leader_of(roles))
+        reports.balancer = duties.balancer.told
         if nameserver.others is not None:
-            task = self._supervision.start(draining.run, "drains")
-            self._stack.callback(task.cancel)
-        return draining
+            tasks = [self._supervision.start(duties.draining.run, "drains")]
+            if duties.balancer.is_on:
+                tasks.append(self._supervision.start(duties.balancer.run, "balancer"))
+            for task in tasks:
+                self._stack.callback(task.cancel)
+        return duties
 
     def _bound_server(self) -> KafkaServer:
         server = KafkaServer(self._config.server, self._clock, give_memory_back)
@@ -295,7 +294,7 @@ class RunningNode:
         roles: Roles,
         health: NodeHealth,
         reports: NodeReports,
-        draining: Draining,
+        duties: MovingDuties,
         rpc: tuple[str, int],
         splitter: SplitterEnd | None,
         remote_store: GuardedStore | None,
@@ -311,10 +310,11 @@ class RunningNode:
             rpc=rpc,
             node=roles.setup.identity,
             reports=reports,
-            leader_of=held.leadership.leader if held is not None else nameserver.lookups.write_group_leader,
-            draining=draining,
+            leader_of=leader_of(roles),
+            draining=duties.draining,
+            planner=duties.planner,
         )
-        explanations = LocalExplanations(nameserver, cluster_views)
+        explanations = LocalExplanations(nameserver, cluster_views, duties.planner)
         compute = roles.compute
         group_views = (
             None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from mainstem.model import OWN_LEVELS
+from mainstem.nameserver.cluster.balance_planner import ToldFacts
 from mainstem.nameserver.state.plans.drain_plan import GroupStanding
 from mainstem.node.storage_role.store_directory import StoreUnsupported
 from mainstem.raft import RaftError
@@ -22,7 +23,7 @@ from mainstem.rpc.messages.cluster import (
     TransferRefused,
     WriteGroupsNotLed,
 )
-from mainstem.rpc.messages.loads import ToldLoads, ToldMove
+from mainstem.rpc.messages.loads import ToldBalancer, ToldLoads, ToldMove
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.cluster.leader_balance import is_close_behind
@@ -53,6 +54,8 @@ class NodeReports:
         """The loads of all nodes, which the metadata leader knows."""
         self.moves: Callable[[], list[ToldMove]] = list
         """The moves that this node remembers to have begun."""
+        self.balancer: Callable[[], ToldBalancer | None] = lambda: None
+        """The balancer's state; None: this node does not lead the metadata, or its balancer is off."""
         self.guests: Callable[[], Mapping[int, Collection[int]]] = dict
         """As `nameserver.lookups.guests`."""
 
@@ -70,7 +73,10 @@ class NodeReports:
     def own(self) -> NodeReport:
         uptime_seconds = time.monotonic() - self._started_at
         if self._storage is None:
-            return NodeReport(self.http, uptime_seconds, [], *OWN_LEVELS, loads=self.loads(), moves=self.moves())
+            return NodeReport(
+                self.http, uptime_seconds, [], *OWN_LEVELS,
+                loads=self.loads(), moves=self.moves(), balancer=self.balancer(),
+            )  # fmt: skip
         led = []
         for group in self._storage.groups:
             if not group.consensus.leads:
@@ -83,8 +89,9 @@ class NodeReports:
         why = self._storage.rejoining.why if waiting else ""
         unread = self._storage.waiting.reasons()
         return NodeReport(
-            self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store, self.loads(), self.moves()
-        )
+            self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store,
+            self.loads(), self.moves(), self.balancer(),
+        )  # fmt: skip
 
     async def check_stores(self, node_ids: list[int]) -> None:
         """Raises `StoreUnsupported` where another of these nodes, all of which have storage, has another shared store,
@@ -118,6 +125,11 @@ class NodeReports:
     async def standings(self, node_ids: list[int]) -> dict[int, GroupStanding]:
         """The members of the write groups whose leaders are among these nodes and answer."""
         return standings_of(led_groups((await self.of(node_ids)).values()), self.guests())
+
+    async def facts(self, node_ids: list[int]) -> ToldFacts:
+        """The facts that plans of a balance go by, as far as these nodes answer."""
+        reports = (await self.of(node_ids)).values()
+        return ToldFacts(standings_of(led_groups(reports), self.guests()), loads_among(reports), moves_among(reports))
 
     async def _report(self, node_id: int) -> NodeReport | None:
         if node_id == self._node_id or self._calls is None:

@@ -17,8 +17,8 @@ from tests.simulation.whole.node import WholeNode
 from mainstem.model import CLASSED, Topic, topic_number_of
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.commands import Event, PartitionsAdded, TopicCreated, WriteGroupsAdded, WriteGroupsPlaced
-from mainstem.nameserver.state.plans.drain_plan import Standings
 from mainstem.node.config import NodeConfig
+from mainstem.node.moving_duties import MovingDuties, leader_of, moving_duties
 from mainstem.node.node_roles import Roles
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.raft import KIND_MEMBERSHIP, Membership
@@ -65,12 +65,9 @@ class ElasticNode(GrowingNode):
         nameserver, setup = roles.nameserver, roles.setup
         assert roles.held is not None
         reports = roles.reports
-
-        async def standings() -> Standings:
-            return await reports.standings([node.node_id for node in nameserver.lookups.nodes() if node.stores])
-
-        draining = nameserver.draining(standings)
-        setup.background.begin(draining.run, "drains")
+        duties = moving_duties(nameserver, reports, leader_of(roles))
+        setup.background.begin(duties.draining.run, "drains")
+        self._begin_balancing(roles, duties)
         self.views = LocalClusterViews(
             config=setup.config,
             nameserver=nameserver,
@@ -80,9 +77,13 @@ class ElasticNode(GrowingNode):
             rpc=(f"10.0.0.{self.node_id}", 9093),
             node=setup.identity,
             reports=reports,
-            leader_of=roles.held.leadership.leader,
-            draining=draining,
+            leader_of=leader_of(roles),
+            draining=duties.draining,
+            planner=duties.planner,
         )
+
+    def _begin_balancing(self, roles: Roles, duties: MovingDuties) -> None:
+        """The duties of this life are there, of which draining has begun."""
 
     def is_without(self, group: int) -> bool:
         """Whether nothing is here of a write group."""
@@ -143,6 +144,7 @@ class ElasticCluster(WholeCluster):
     """`nodes` are those that have started and were not removed."""
 
     node_kind: ClassVar[type[WholeNode]] = ElasticNode
+    spare_kind: ClassVar[type[ElasticNode]] = ElasticNode
     settings: ElasticSettings
     nodes: dict[int, ElasticNode]  # type: ignore[assignment]
 
@@ -155,7 +157,7 @@ class ElasticCluster(WholeCluster):
         rng = random.Random(seed + 2)
         first = settings.nodes + 1
         self.spares = [
-            ElasticNode(self, node_id, directory, rng.randrange(1 << 30))
+            self.spare_kind(self, node_id, directory, rng.randrange(1 << 30))
             for node_id in range(first, first + settings.spares)
         ]
         """Nodes that have not started yet."""

@@ -170,6 +170,9 @@ class Operator:
             drained = drained[1:]
         for node_id in drained:
             await self._finish_drain(node_id)
+        await self._finish_balance()
+
+    async def _finish_balance(self) -> None:
         if not await self._until(self._is_balanced, FINISHING_SECONDS, ending=True):
             raise Violation(f"replicas are not spread evenly: {await self._balance(dry_run=True)}", "S")
         self._did("balanced")

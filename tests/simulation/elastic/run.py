@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.cluster.run import HEALED_SECONDS, NodeSplitters, Outcomes, passes_seen
@@ -39,13 +39,14 @@ class ElasticRun(WholeRun):
     """`ElasticRun(seed, directory).play()` raises `Violation` when an invariant does not hold."""
 
     cluster: ElasticCluster
+    operator_kind: ClassVar[type[Operator]] = Operator
     _ending_seconds = 3 * HEALED_SECONDS
 
     def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
         seconds = seconds or random.Random(f"{seed} elastic").choice([6.0, 10.0, 15.0])
         super().__init__(seed, directory, seconds=seconds, faults=[fault for fault in faults if fault != CLASSES])
         self._seed = seed
-        self.operator = Operator(
+        self.operator = self.operator_kind(
             self.cluster, self.work, random.Random(f"{seed} operator"), self.faults.bring_up, self._joined
         )
         if CLASSES in faults:

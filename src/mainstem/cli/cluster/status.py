@@ -41,7 +41,7 @@ def command(http: str, as_json: bool) -> None:
         print_text(rebuilding(lost))
     for move in view.moves:
         print_text(moving(move))
-    for line in (*crowded(view), *classes(view)):
+    for line in (*crowded(view), *classes(view), *balancing(view)):
         print_text(line)
     print_text()
     print_table(
@@ -146,6 +146,22 @@ def classes(view: ClusterView) -> list[str]:
         f"{counted(count, 'write group')} with {counted(factor, 'replica')}" for factor, count in sorted(told.items())
     )
     return [f"replication factors: {', '.join(each)}"]
+
+
+def balancing(view: ClusterView) -> list[str]:
+    """Lines that tell what the balancer waits for, and what it began last; none if it is off."""
+    balancer = view.balancer
+    if balancer is None:
+        return []
+    what = "preferred leaders" if balancer.mode == "leaders" else "preferred leaders and replicas"
+    told = f"{balancer.moves_last_hour} of at most {balancer.moves_per_hour_max} moves within an hour"
+    waits = f"; waits: {balancer.waits_for}" if balancer.waits_for else ""
+    lines = [f"balancer: moves {what} by itself, {told}{waits}"]
+    if (last := balancer.last) is not None:
+        subject = f"write group {last.group}, to be led by" if last.preferred else f"write group {last.group}, to"
+        ago = duration(balancer.last_age_seconds or 0.0)
+        lines.append(f"balancer: last move {ago} ago: {subject} node {last.new} instead of node {last.old}: {last.why}")
+    return lines
 
 
 def moving(move: MoveView) -> str:

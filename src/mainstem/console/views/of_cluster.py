@@ -176,6 +176,23 @@ class SlotMoveView(msgspec.Struct, frozen=True, kw_only=True):
     """The obstacle that the node tells of that leads it; empty: there is none, or another node leads it."""
 
 
+class BalancerView(msgspec.Struct, frozen=True, kw_only=True):
+    """The balancer of the metadata leader, as `nameserver.balance` has it there."""
+
+    mode: str
+    """`leaders`, or `replicas`, which is both."""
+    looked: bool
+    """Whether it has looked since the node leads the metadata."""
+    waits_for: str
+    """Why it began nothing at its last look, in words; empty: it did, or nothing has too much to do."""
+    moves_last_hour: int
+    """How many it has begun within an hour, as far as the nodes remember."""
+    moves_per_hour_max: int
+    last: BalanceMoveView | None = None
+    """The last one that some node remembers."""
+    last_age_seconds: float | None = None
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nodes: Sequence[NodeView]
@@ -190,6 +207,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     moves: Sequence[MoveView] = []
     """Those that write group leaders tell of."""
     slot_moves: Sequence[SlotMoveView] = []
+    balancer: BalancerView | None = None
+    """None: it is off on the metadata leader, or that does not answer."""
     next_node_id: int = 1
     """Above the ids of all nodes that there are, and of those that were removed: for a node that joins."""
     metadata_leader: int = -1

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import mainstem
 from mainstem.address import Address
@@ -22,45 +19,23 @@ from mainstem.console.views.of_cluster import (
     SlotMoveView,
     WriteGroupView,
 )
-from mainstem.model import OWN_LEVELS, FeatureLevel, Node, NodeRole, slot_of
+from mainstem.model import OWN_LEVELS, Node, NodeRole, slot_of
+from mainstem.nameserver.cluster.balance_planner import BalancePlanner
 from mainstem.nameserver.cluster.draining import Draining
-from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.plans.balance_plan import BalanceMove, beginning, plan_balance, preferring
-from mainstem.nameserver.state.plans.drain_plan import Placements, PlannedMove, Standings, left_on, moves_under_way
-from mainstem.nameserver.state.plans.load_plan import loads_of
+from mainstem.nameserver.state.plans.balance_plan import beginning, preferring
+from mainstem.nameserver.state.plans.drain_plan import PlannedMove, Standings, left_on, moves_under_way
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
-from mainstem.node.views.load_views import balance_move_view, node_load_view, write_group_load_view
+from mainstem.node.views.load_views import balance_move_view, balancer_view, node_load_view, write_group_load_view
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
-from mainstem.rpc.messages.loads import ToldLoads, ToldMove
+from mainstem.rpc.messages.loads import ToldLoads
 from mainstem.storage.role import Storage
-
-REST_SECONDS = 600.0
-"""A write group that has moved does not move because of load for so long: if it costs its new node more than was
-foretold, it does not go back and forth."""
-
-LOADS_LOOKS_MAX = 4
-LOADS_LOOK_SECONDS = 1.0
-"""Between two looks whether the metadata leader knows the loads of all nodes: about a heartbeat."""
-
-
-class PlannedBalance(NamedTuple):
-    """The moves of a rebalance, and what they were planned from. `by_load`: the loads of all nodes are known; `lately`:
-    the moves that somebody remembers to have begun, the newest first."""
-
-    moves: list[BalanceMove]
-    placements: Placements
-    standings: Standings
-    by_load: bool
-    lately: list[ToldMove]
-    without_room: list[int]
-    """Nodes that take nothing, as too little of a disk is free."""
 
 
 class LocalClusterViews:
@@ -79,6 +54,7 @@ class LocalClusterViews:
         reports: NodeReports,
         leader_of: Callable[[int], int],
         draining: Draining,
+        planner: BalancePlanner,
     ) -> None:
         """`storage` None: this node has none, and no `store_dir`."""
         self._config = config
@@ -91,6 +67,7 @@ class LocalClusterViews:
         self._reports = reports
         self._leader_of = leader_of
         self._draining = draining
+        self._planner = planner
         self._admin = NodeClusterAdmin(nameserver, reports)
         self._queue_moves = NodeQueueMoves(nameserver, reports, has_objects=bool(config.objects_url))
 
@@ -120,6 +97,9 @@ class LocalClusterViews:
                 for it in moves_under_way(self._nameserver.lookups.placements(), standings)
             ],
             slot_moves=self._slot_moves(),
+            balancer=balancer_view(
+                reports.get(self._nameserver.lookups.metadata_leader), moves_among(reports.values())
+            ),
             topics=topics,
             partitions=partitions,
             next_node_id=self._nameserver.lookups.next_node_id(),
@@ -254,7 +234,7 @@ class LocalClusterViews:
     async def rebalance(self, *, dry_run: bool) -> BalanceView | str:
         if self._nameserver.others is None:
             return "this node is a cluster of its own: there is no other node to take anything"
-        plan = await self.balance()
+        plan = await self._planner.plan()
         begin, obstacles = beginning(plan.moves, plan.placements, plan.standings)
         replicas = set() if dry_run else set(begin)
         leaders = [] if dry_run else preferring(plan.moves, plan.placements, plan.standings)
@@ -277,42 +257,6 @@ class LocalClusterViews:
             without_room=plan.without_room,
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )
-
-    async def balance(self, looks_max: int = LOADS_LOOKS_MAX) -> PlannedBalance:
-        """The moves that would spread what the nodes do. A new metadata leader has a moment to hear their loads."""
-        lookups = self._nameserver.lookups
-        for attempt in range(looks_max):
-            reports = await self._reports.of([node.node_id for node in lookups.nodes()])
-            told = loads_among(reports.values())
-            standings = standings_of(led_groups(reports.values()), lookups.guests())
-            placements, takers = dict(lookups.placements()), self._draining.takers()
-            lately = moves_among(reports.values())
-            loads = loads_of(
-                told, takers, self._unsettled(placements, standings, lately), self._config.nameserver.room_percent_min
-            )
-            if loads is not None or not told.nodes or attempt == looks_max - 1:
-                break
-            await asyncio.sleep(LOADS_LOOK_SECONDS)
-        locations = {node.node_id: node.location for node in lookups.nodes()}
-        plan = partial(
-            plan_balance, placements, locations, takers, loads,
-            may_prefer=lookups.feature_level >= FeatureLevel.ELASTIC,
-            resting={it.group for it in lately if it.age_seconds < REST_SECONDS},
-        )  # fmt: skip
-        moves = await asyncio.to_thread(plan)  # of very many: some seconds
-        without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
-        return PlannedBalance(moves, placements, standings, loads is not None, lately, without_room)
-
-    def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
-        """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another
-        node should lead."""
-        found = {node for it in lately if it.age_seconds < SETTLED_SECONDS for node in (it.old, it.new)}
-        found |= {node for it in moves_under_way(placements, standings) for node in (it.old, it.new)}
-        for group, replicas in placements.items():
-            leader = self._leader_of(group)
-            if replicas and leader not in (-1, replicas[0]):
-                found |= {leader, replicas[0]}
-        return found
 
     async def remove_node(self, node_id: int) -> str | None:
         return await _refusal(self._admin.remove_node(node_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mainstem.console.views.of_explanation import BegunMoveView, ExplanationView
 from mainstem.model import slot_of
+from mainstem.nameserver.cluster.balance_planner import BalancePlanner
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.views.cluster_views import LocalClusterViews
 from mainstem.node.views.explanations import (
@@ -20,9 +21,10 @@ from mainstem.rpc.messages.loads import ToldMove
 class LocalExplanations:
     """Implements `console.views.node_views.Explanations`; each asks all nodes."""
 
-    def __init__(self, nameserver: Nameserver, cluster: LocalClusterViews) -> None:
+    def __init__(self, nameserver: Nameserver, cluster: LocalClusterViews, planner: BalancePlanner) -> None:
         self._nameserver = nameserver
         self._cluster = cluster
+        self._planner = planner
 
     async def node(self, node_id: int) -> ExplanationView | None:
         return explain_node(await self._known(), node_id)
@@ -52,7 +54,7 @@ class LocalExplanations:
         slots = self._nameserver.lookups.slots()
         if self._nameserver.others is None:
             return ExplainedCluster(view, [], None, unplanned="this node is a cluster of its own", slots=slots)
-        balance = await self._cluster.balance(looks_max=1)
+        balance = await self._planner.plan(looks_max=1)
         return ExplainedCluster(
             view,
             [begun_move_view(it) for it in balance.lately],

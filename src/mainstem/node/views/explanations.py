@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from mainstem.console.views.of_cluster import (
     BalanceMoveView,
+    BalancerView,
     ClusterView,
     MoveView,
     NodeView,
@@ -58,6 +59,7 @@ def explain_node(known: ExplainedCluster, node_id: int) -> ExplanationView | Non
             *map(_moving, moves),
             *map(_begun, begun),
             *_planned(known, planned),
+            *_balancer(known),
         ],
         node=node_id,
         holds=[group.group for group in held],
@@ -92,6 +94,7 @@ def explain_write_group(known: ExplainedCluster, number: int) -> ExplanationView
             *map(_moving, moves),
             *map(_begun, begun),
             *_planned(known, planned),
+            *_balancer(known),
         ],
         group=number,
         leader=group.leader,
@@ -372,6 +375,26 @@ def _planned(known: ExplainedCluster, planned: Sequence[BalanceMoveView]) -> Ite
             )
     if planned and goes_by:
         yield goes_by.strip()
+
+
+def _balancer(known: ExplainedCluster) -> Iterator[str]:
+    """Nothing where it is off."""
+    balancer = known.view.balancer
+    if balancer is None:
+        return
+    what = "preferred leaders" if balancer.mode == "leaders" else "preferred leaders and replicas"
+    yield f"The balancer moves {what} by itself; {balancer_text(balancer)}."
+
+
+def balancer_text(balancer: BalancerView) -> str:
+    """For people: what it waits for, and how much it has done."""
+    if not balancer.looked:
+        state = "it has not looked yet, as another node led the metadata a moment ago"
+    elif balancer.waits_for:
+        state = f"it waits: {balancer.waits_for}"
+    else:
+        state = "at its last look nothing was left to do, or it began something"
+    return f"{state} ({balancer.moves_last_hour} of at most {balancer.moves_per_hour_max} moves within an hour)"
 
 
 # figures

@@ -77,3 +77,16 @@ class ToldMove(msgspec.Struct, frozen=True, array_like=True):
     preferred: bool
     why: str
     age_seconds: Rate
+
+
+class ToldBalancer(msgspec.Struct, frozen=True, kw_only=True):
+    """The balancer of the metadata leader, where it is on."""
+
+    mode: str
+    """`leaders`, or `replicas`, which is both."""
+    looked: bool = False
+    """Whether it has looked since the node leads the metadata."""
+    waits_for: str = ""
+    """Why it began nothing at its last look, in words; empty: it did, or nothing has too much to do."""
+    moves_last_hour: Annotated[int, msgspec.Meta(ge=0)] = 0
+    moves_per_hour_max: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -49,26 +49,31 @@ def plan_balance(
     loads: Loads | None = None,
     *,
     may_prefer: bool = False,
+    may_copy: bool = True,
     resting: Collection[int] = (),
 ) -> list[BalanceMove]:
     """The moves in the order in which they are meant: all, or by load the first `MOVES_MAX`. `locations` has all
     nodes; `takers` live, store and are not drained. `loads` has the takers; None: they are not known. `may_prefer`:
-    preferred leaders may change; write groups that rest do not move because of load."""
+    preferred leaders may change; `may_copy`: replicas may move; write groups that rest do not move because of load."""
     if not takers:
         return []
     able = sorted(takers)
     by_load = (
-        LoadSteps(loads, placements, partial(keeps_apart, locations), may_prefer=may_prefer, resting=resting)
+        LoadSteps(
+            loads, placements, partial(keeps_apart, locations),
+            may_prefer=may_prefer, may_copy=may_copy, resting=resting,
+        )
         if loads is not None
         else None
-    )
-    steps: list[Callable[[Placements], BalanceMove | None]] = [
-        partial(_wider, "machine", machine_of, locations, able, by_load),
-        partial(_wider, "rack", rack_of, locations, able, by_load),
-        partial(_more_even, locations, able, by_load),
-    ]
+    )  # fmt: skip
+    steps: list[Callable[[Placements], BalanceMove | None]] = []
+    if may_copy:
+        steps += [partial(_wider, "machine", machine_of, locations, able, by_load)]
+        steps += [partial(_wider, "rack", rack_of, locations, able, by_load)]
     if by_load is not None:
-        steps.insert(2, partial(_lighter, by_load))
+        steps.append(partial(_lighter, by_load))
+    if may_copy:
+        steps.append(partial(_more_even, locations, able, by_load))
     planned = dict(placements)
     moves: list[BalanceMove] = []
     known = -1

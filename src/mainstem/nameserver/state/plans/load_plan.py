@@ -200,12 +200,15 @@ class LoadSteps:
         keeps_apart: KeepsApart,
         *,
         may_prefer: bool = True,
+        may_copy: bool = True,
         resting: Collection[int] = (),
     ) -> None:
-        """`may_prefer`: preferred leaders may change; write groups that rest do not shift because of load."""
+        """`may_prefer`: preferred leaders may change; `may_copy`: replicas may move; write groups that rest do not
+        shift because of load."""
         self._loads = loads
         self._keeps_apart = keeps_apart
         self._may_prefer = may_prefer
+        self._may_copy = may_copy
         self._resting = frozenset(resting)
         self.model = LoadModel(loads, placements)
 
@@ -277,6 +280,8 @@ class LoadSteps:
                         yield LoadShift(group, old, new, True)
 
     def _of_replicas(self, placements: Placements, old: int) -> Iterator[LoadShift]:
+        if not self._may_copy:
+            return
         takers = [node for node in sorted(self._loads.nodes) if self.has_room(node)]
         for group, replicas in sorted(placements.items()):
             if group in self._resting or old not in replicas or not self._has_traffic(group):

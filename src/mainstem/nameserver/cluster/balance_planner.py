@@ -1,0 +1,109 @@
+"""Plans how the cluster's load should be spread, from what the nodes tell: for operators, and for the balancer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from mainstem.model import FeatureLevel, Node
+from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
+from mainstem.nameserver.state.plans.balance_plan import BalanceMove, plan_balance
+from mainstem.nameserver.state.plans.drain_plan import Placements, Standings, moves_under_way
+from mainstem.nameserver.state.plans.load_plan import loads_of
+from mainstem.rpc.messages.loads import ToldLoads, ToldMove
+
+REST_SECONDS = 600.0
+"""A write group that has moved does not move because of load for so long: if it costs its new node more than was
+foretold, it does not go back and forth."""
+
+LOADS_LOOKS_MAX = 4
+LOADS_LOOK_SECONDS = 1.0
+"""Between two looks whether the metadata leader knows the loads of all nodes: about a heartbeat."""
+
+
+class ToldFacts(NamedTuple):
+    """The part of the nodes' reports that plans go by. `lately`: the moves that somebody remembers to have begun, the
+    newest first."""
+
+    standings: Standings
+    loads: ToldLoads
+    lately: list[ToldMove]
+
+
+class PlannedBalance(NamedTuple):
+    """The moves of a rebalance, and what they were planned from. `by_load`: the loads of all nodes are known; `lately`:
+    as `ToldFacts`."""
+
+    moves: list[BalanceMove]
+    placements: Placements
+    standings: Standings
+    by_load: bool
+    lately: list[ToldMove]
+    without_room: list[int]
+    """Nodes that take nothing, as too little of a disk is free."""
+
+
+class PlannedLookups(Protocol):
+    """As `nameserver.lookups`."""
+
+    @property
+    def feature_level(self) -> FeatureLevel: ...
+
+    def nodes(self) -> Sequence[Node]: ...
+
+    def placements(self) -> Mapping[int, tuple[int, ...]]: ...
+
+
+class BalancePlanner:
+    """Makes plans on any node; each asks all nodes."""
+
+    def __init__(
+        self,
+        lookups: PlannedLookups,
+        takers: Callable[[], list[int]],
+        leader_of: Callable[[int], int],
+        told: Callable[[], Awaitable[ToldFacts]],
+        room_percent_min: int,
+    ) -> None:
+        """`takers` names the nodes that may give or take; `told` asks the nodes."""
+        self._lookups = lookups
+        self._takers = takers
+        self._leader_of = leader_of
+        self._told = told
+        self._room_percent_min = room_percent_min
+
+    async def plan(
+        self, looks_max: int = LOADS_LOOKS_MAX, *, may_copy: bool = True, rest_seconds: float = REST_SECONDS
+    ) -> PlannedBalance:
+        """The moves that would spread what the nodes do. A new metadata leader has a moment to hear their loads."""
+        lookups = self._lookups
+        for attempt in range(looks_max):
+            facts = await self._told()
+            placements, takers = dict(lookups.placements()), self._takers()
+            unsettled = self._unsettled(placements, facts.standings, facts.lately)
+            loads = loads_of(facts.loads, takers, unsettled, self._room_percent_min)
+            if loads is not None or not facts.loads.nodes or attempt == looks_max - 1:
+                break
+            await asyncio.sleep(LOADS_LOOK_SECONDS)
+        locations = {node.node_id: node.location for node in lookups.nodes()}
+        plan = partial(
+            plan_balance, placements, locations, takers, loads,
+            may_prefer=lookups.feature_level >= FeatureLevel.ELASTIC, may_copy=may_copy,
+            resting={it.group for it in facts.lately if it.age_seconds < rest_seconds},
+        )  # fmt: skip
+        moves = await asyncio.to_thread(plan)  # of very many: some seconds
+        without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
+        return PlannedBalance(moves, placements, facts.standings, loads is not None, facts.lately, without_room)
+
+    def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
+        """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another
+        node should lead."""
+        found = {node for it in lately if it.age_seconds < SETTLED_SECONDS for node in (it.old, it.new)}
+        found |= {node for it in moves_under_way(placements, standings) for node in (it.old, it.new)}
+        for group, replicas in placements.items():
+            leader = self._leader_of(group)
+            if replicas and leader not in (-1, replicas[0]):
+                found |= {leader, replicas[0]}
+        return found

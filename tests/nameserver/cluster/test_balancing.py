@@ -1,0 +1,197 @@
+"""The metadata leader spreads load by itself where it shall: slowly, with its reasons, and never while the cluster has
+other things to do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.nameserver.cluster.test_draining import COPY_SECONDS, WriteGroups
+from tests.nameserver.nameservers import Nameservers, simulate
+
+from mainstem.nameserver.cluster.balance_planner import ToldFacts
+from mainstem.nameserver.cluster.balancing import Balancer
+from mainstem.nameserver.lookups import MetadataLookups
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.recent_moves import BY_BALANCER
+from mainstem.rpc.messages.loads import ToldBalancer, ToldLoad, ToldLoads, ToldMove, ToldWriteGroupLoad
+
+LOOK_SECONDS = 2
+REST_SECONDS = 20
+MB = 1e6
+
+
+class BalancedCluster(Nameservers):
+    """Each write group takes in what `rates` has; node 4 holds nothing at first."""
+
+    def __init__(self, seed: int, **config: Any) -> None:
+        own = {"balance": "replicas", "balance_seconds": LOOK_SECONDS, "balance_rest_seconds": REST_SECONDS}
+        super().__init__(seed, 3, write_groups=4, **{**own, **config})
+        self.groups = WriteGroups(self)
+        self.rates = dict.fromkeys(range(4), 10 * MB)
+        self.balancers: dict[int, Balancer] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def start(self, node_id: int, **config: Any) -> Nameserver:
+        nameserver = await super().start(node_id, **config)
+        draining = nameserver.draining(self.groups.standings)
+        planner = nameserver.balance_planner(draining.takers, lambda group: self.leader_of(group), self.told)
+        nameserver.measure_load(lambda: self.load(node_id))
+        self.balancers[node_id] = balancer = nameserver.balancer(planner, draining.takers)
+        self.tasks[node_id] = asyncio.create_task(balancer.run())
+        return nameserver
+
+    async def kill(self, node_id: int) -> None:
+        self.tasks.pop(node_id).cancel()
+        self.balancers.pop(node_id)
+        await super().kill(node_id)
+
+    def any_lookups(self) -> MetadataLookups:
+        return self.running[self.leader() or min(self.running)].lookups
+
+    def leader_of(self, group: int) -> int:
+        return self.any_lookups().placements().get(group, (-1,))[0]
+
+    def load(self, node_id: int) -> ToldLoad:
+        led = [group for group in self.rates if self.leader_of(group) == node_id]
+        return ToldLoad(write_groups=[ToldWriteGroupLoad(it, self.rates[it], 0.0, 0.0, 3600.0) for it in led])
+
+    async def told(self) -> ToldFacts:
+        loads = self.running[self.leader()].loads() if self.leader() else None
+        return ToldFacts(await self.groups.standings(), loads or ToldLoads([], []), self.moves())
+
+    def moves(self) -> list[ToldMove]:
+        """All that nodes which run remember, the newest first."""
+        return sorted(
+            (move for it in self.running.values() for move in it.recent_moves.told()), key=lambda it: it.age_seconds
+        )
+
+    def balancer(self) -> ToldBalancer:
+        told = self.balancers[self.leader()].told()
+        assert told is not None
+        return told
+
+    def placements(self) -> dict[int, tuple[int, ...]]:
+        return dict(self.any_lookups().placements())
+
+
+@asynccontextmanager
+async def balanced_cluster(seed: int, **config: Any) -> AsyncIterator[BalancedCluster]:
+    cluster = BalancedCluster(seed, **config)
+    await cluster.start_all()
+    await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
+    await cluster.start(4)
+    following = asyncio.create_task(cluster.groups.follow())
+    await cluster.until(lambda: bool(cluster.groups.voters))
+    await cluster.elected()
+    try:
+        yield cluster
+    finally:
+        following.cancel()
+        await cluster.close()
+
+
+def held_by(cluster: BalancedCluster, node_id: int) -> int:
+    return sum(node_id in replicas for replicas in cluster.placements().values())
+
+
+def test_a_node_that_came_gets_its_share_one_move_at_a_time_for_a_reason_that_is_kept() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(91) as cluster:
+            before = cluster.placements()
+            await asyncio.sleep(2 * LOOK_SECONDS)
+            assert cluster.placements() == before, "the load has not lasted yet"
+            assert "should give something away" in cluster.balancer().waits_for
+            await cluster.until(lambda: held_by(cluster, 4) > 0, 10 * LOOK_SECONDS)
+            (first,) = cluster.moves()
+            assert first.why.startswith(BY_BALANCER)
+            assert "MB/s" in first.why or "replicas there" in first.why
+            await cluster.until(lambda: held_by(cluster, 4) == 3, 60 * LOOK_SECONDS)
+            await asyncio.sleep(20 * LOOK_SECONDS)
+            even = cluster.placements()
+            ages = [it.age_seconds for it in cluster.moves()]
+            assert all(older - newer >= LOOK_SECONDS for newer, older in itertools.pairwise(ages))
+            await asyncio.sleep(2 * REST_SECONDS)
+            assert cluster.placements() == even, "it comes to an end"
+            assert cluster.balancer().waits_for == ""
+            assert cluster.balancer().moves_last_hour == len(cluster.moves())
+
+    simulate(scenario())
+
+
+def test_with_leaders_alone_nothing_is_copied() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(92, balance="leaders") as cluster:
+            led = {group: replicas[0] for group, replicas in cluster.placements().items()}
+            ((most, _),) = Counter(led.values()).most_common(1)
+            cluster.rates = {group: 30 * MB if node == most else MB for group, node in led.items()}
+            sets = {group: set(replicas) for group, replicas in cluster.placements().items()}
+            await asyncio.sleep(40 * LOOK_SECONDS)
+            assert {group: set(replicas) for group, replicas in cluster.placements().items()} == sets
+            assert cluster.moves(), "a node led most of what there is"
+            assert all(move.preferred for move in cluster.moves())
+
+    simulate(scenario())
+
+
+def test_a_new_leader_looks_for_itself_first_and_goes_on() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(93) as cluster:
+            await cluster.until(lambda: held_by(cluster, 4) == 1, 10 * LOOK_SECONDS)
+            leader = cluster.leader()
+            await asyncio.sleep(COPY_SECONDS)
+            await cluster.kill(leader)
+            await cluster.elected()
+            before = cluster.placements()
+            await asyncio.sleep(6 * LOOK_SECONDS)
+            assert cluster.placements() == before, "a node is dead that has replicas"
+            assert cluster.balancer().waits_for == f"node {leader} is dead"
+            await cluster.start(leader)
+            await cluster.until(lambda: held_by(cluster, 4) == 3, 100 * LOOK_SECONDS)
+
+    simulate(scenario())
+
+
+def test_nothing_begins_while_a_node_is_drained_a_replica_is_on_its_way_or_a_disk_is_full() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(94) as cluster:
+            leader = cluster.leader()
+            other, third = (it for it in (1, 2, 3) if it != leader)
+            operations = cluster.running[leader].operations
+            await operations.set_draining(other, draining=True)
+            await asyncio.sleep(6 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for == f"node {other} is being drained"
+            await operations.set_draining(other, draining=False)
+            cluster.groups.stands_still = True
+            await operations.move_replica(0, third, 4)
+            await asyncio.sleep(6 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for == "write group 0: a replica is on its way"
+            assert len(cluster.moves()) == 1
+            cluster.groups.stands_still = False
+            await cluster.until(lambda: held_by(cluster, 4) == 3, 100 * LOOK_SECONDS)
+
+    simulate(scenario())
+
+
+def test_an_hour_has_as_many_moves_as_it_may() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(95, balance_moves_per_hour=1) as cluster:
+            await cluster.until(lambda: held_by(cluster, 4) == 1, 10 * LOOK_SECONDS)
+            await asyncio.sleep(REST_SECONDS + 10 * LOOK_SECONDS)
+            assert held_by(cluster, 4) == 1
+            assert "as many as it may" in cluster.balancer().waits_for
+
+    simulate(scenario())
+
+
+def test_where_it_is_off_nothing_is_told_of_it() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(96, balance="off") as cluster:
+            assert cluster.balancers[cluster.leader()].told() is None
+            assert not cluster.balancers[cluster.leader()].is_on
+
+    simulate(scenario())
