@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from mainstem.pipeline.embedded.spare_time import (
     LOOK_SECONDS,
     STARVED_SECONDS,
     SpareTime,
+    half_of,
     may_return,
     set_policy,
 )
@@ -35,11 +36,13 @@ STARTS_ANOTHER = "ulimit -t 60; sh -c 'while :; do :; done' & while :; do :; don
 """Its child is in the same session."""
 
 
+CORE = min(os.sched_getaffinity(0))
+
+
 @contextlib.contextmanager
 def session(program: str) -> Iterator[int]:
     """A shell that leads a session and has the first core alone; its process id."""
-    core = min(os.sched_getaffinity(0))
-    process = subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", program], start_new_session=True)
+    process = subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", program], start_new_session=True)
     try:
         yield process.pid
     finally:
@@ -67,7 +70,7 @@ def look_until(spare: SpareTime, done: Callable[[], bool]) -> float:
 def test_all_of_a_session_is_idle_work_as_long_as_it_has_what_it_wants() -> None:
     with session(STARTS_ANOTHER) as pid:
         take_leftovers(pid)
-        spare = SpareTime(pid, time.monotonic(), starved_seconds=PATIENCE_SECONDS)
+        spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS)
         look_until(spare, lambda: policies(pid) == [os.SCHED_IDLE] * 2)
         assert spare.idle
         assert policies(pid) == [os.SCHED_IDLE] * 2
@@ -77,7 +80,7 @@ def test_who_wants_nothing_is_not_starved() -> None:
     with session(BURN) as pid:
         take_leftovers(pid)
         os.kill(pid, signal.SIGSTOP)
-        spare = SpareTime(pid, time.monotonic(), starved_seconds=PATIENCE_SECONDS)
+        spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS)
         now = look_until(spare, lambda: is_stopped(pid))
         for number in range(1, 5):
             spare.look(now + number * PATIENCE_SECONDS)
@@ -94,7 +97,7 @@ def test_who_gets_next_to_nothing_is_batch_work_for_a_while() -> None:
         take_leftovers(pid)
         os.setpriority(os.PRIO_PROCESS, other, 0)  # the tests may be nice
         begun = time.monotonic()
-        spare = SpareTime(pid, begun, starved_seconds=0.5)
+        spare = SpareTime(pid, begun, [CORE], starved_seconds=0.5)
         now = look_until(spare, lambda: not spare.idle)
         assert now - begun >= 0.5
         assert policies(pid) == [os.SCHED_BATCH]
@@ -103,6 +106,53 @@ def test_who_gets_next_to_nothing_is_batch_work_for_a_while() -> None:
         assert policies(pid) == [os.SCHED_BATCH]
         spare.look(now + BATCH_SECONDS)
         assert policies(pid) == [os.SCHED_IDLE]
+
+
+def tell_busy(stat: Path, cores: Collection[int], seconds: float) -> None:
+    """As the system tells it, of processors that have worked for so long each."""
+    ticks = round(seconds * os.sysconf("SC_CLK_TCK"))
+    lines = [f"cpu{core} {ticks} 0 0 900 0 0 0 0 0 0" for core in cores]
+    stat.write_text("\n".join([f"cpu  {ticks * len(cores)} 0 0 900 0 0 0 0 0 0", *lines, "intr 1", ""]))
+
+
+def cores_of(session_id: int) -> list[set[int]]:
+    return [os.sched_getaffinity(process) for process in members(session_id)]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has no half")
+def test_idle_work_keeps_to_half_of_the_processors_while_others_work(tmp_path: Path) -> None:
+    stat, cores = tmp_path / "stat", os.sched_getaffinity(0)
+    tell_busy(stat, cores, 0.0)
+    with session(STARTS_ANOTHER) as pid:
+        take_leftovers(pid)
+        spare = SpareTime(pid, time.monotonic(), cores, starved_seconds=PATIENCE_SECONDS, stat=stat)
+        now = look_until(spare, lambda: cores_of(pid) == [cores] * 2)
+        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
+        spare.look(now + 1)
+        assert cores_of(pid) == [half_of(cores)] * 2
+        spare.look(now + 2)
+        assert cores_of(pid) == [cores] * 2, "nobody else has worked since"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has no half")
+def test_batch_work_has_all_processors(tmp_path: Path) -> None:
+    stat, cores = tmp_path / "stat", os.sched_getaffinity(0)
+    tell_busy(stat, cores, 0.0)
+    with session(BURN) as pid:
+        take_leftovers(pid)
+        spare = SpareTime(pid, time.monotonic(), cores, starved_seconds=0.0, stat=stat)
+        now = look_until(spare, lambda: policies(pid) == [os.SCHED_BATCH])
+        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
+        spare.look(now + 1)
+        assert not spare.idle
+        assert cores_of(pid) == [cores]
+
+
+@pytest.mark.parametrize(
+    ("cores", "half"), [([3], {3}), ([0, 1], {1}), ([7, 2, 4], {4, 7}), ([0, 1, 2, 3], {2, 3})], ids=str
+)
+def test_half_of_the_processors_is_one_at_least(cores: list[int], half: set[int]) -> None:
+    assert half_of(cores) == half
 
 
 TAKES = """

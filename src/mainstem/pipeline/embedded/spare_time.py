@@ -9,15 +9,19 @@ behind until disk 1 is full. So a thread of the splitter, which stays batch work
     idle work ──next to nothing for `STARVED_SECONDS`──▶ batch work ──`BATCH_SECONDS`──▶ idle work
 
 To come back from idle work takes rights (`CAP_SYS_NICE`, or a limit of niceness): who has none stays batch work.
+
+Idle work keeps to half of the processors while others work. A processor with nothing to do takes over a thread that
+waits on another one; a processor with idle work has something to do, and leaves it there.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +44,10 @@ BATCH_SECONDS = 300.0
 """Then it is looked at again whether others leave enough: beside others that never do, the splitter has what batch work
 gets in fifteen of sixteen parts of the time."""
 
+OTHERS_LITTLE = 0.1
+"""Of one processor. Others who take less in all hardly meet the splitter, wherever it works: a node that does nothing
+takes a hundredth, one that takes in a megabyte a second some hundredths."""
+
 
 class _Seen(NamedTuple):
     """A thread at one look."""
@@ -53,10 +61,23 @@ class _Seen(NamedTuple):
 class SpareTime:
     """Watches over the processes of a session but this one. `look` is to be called every `LOOK_SECONDS`."""
 
-    def __init__(self, session_id: int, now: float, *, starved_seconds: float = STARVED_SECONDS) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        now: float,
+        cores: Collection[int],
+        *,
+        starved_seconds: float = STARVED_SECONDS,
+        stat: Path = Path("/proc/stat"),
+    ) -> None:
+        """`cores`: those that the session may use. `stat`: where the system tells how long they worked for anybody."""
         self.idle = True
         """Whether the processes are idle work; else they are batch work."""
         self._session_id = session_id
+        self._cores = frozenset(cores)
+        self._stat = stat
+        self._busy_seconds = math.inf
+        """At the last look: before the first one nobody has worked."""
         self._starved_seconds = starved_seconds
         self._looked_at = now
         self._fed_at = now
@@ -67,17 +88,23 @@ class SpareTime:
 
     def look(self, now: float) -> None:
         seen = {thread: found for thread in self._threads() if (found := _seen(thread)) is not None}
-        if not self._starves(seen, now - self._looked_at):
+        unknown = _Seen(0.0, False)
+        ran = sum(found.ran - self._seen.get(thread, unknown).ran for thread, found in seen.items())
+        seconds, busy = now - self._looked_at, self._busy()
+        if ran >= SHARE_MIN * seconds or not any(found.ready for found in seen.values()):
             self._fed_at = now
-        self._looked_at, self._seen = now, seen
+        others_work = busy - self._busy_seconds - ran >= OTHERS_LITTLE * seconds
+        self._looked_at, self._busy_seconds, self._seen = now, busy, seen
         if self.idle and now - self._fed_at >= self._starved_seconds:
             log.info("others leave the splitter next to nothing of the processor: it takes a share for a while")
             self.idle, self._batch_until = False, now + BATCH_SECONDS
         elif not self.idle and now >= self._batch_until:
             self.idle, self._fed_at = True, now
         policy = os.SCHED_IDLE if self.idle else os.SCHED_BATCH
+        cores = half_of(self._cores) if self.idle and others_work else self._cores
         for thread in seen:
             set_policy(thread, policy)
+            _keep_to(cores, thread)
 
     def _threads(self) -> list[int]:
         found: list[int] = []
@@ -90,12 +117,15 @@ class SpareTime:
                 continue  # it has just ended
         return found
 
-    def _starves(self, seen: Mapping[int, _Seen], seconds: float) -> bool:
-        if not any(found.ready for found in seen.values()):
-            return False
-        unknown = _Seen(0.0, False)
-        ran = sum(found.ran - self._seen.get(thread, unknown).ran for thread, found in seen.items())
-        return ran < SHARE_MIN * seconds
+    def _busy(self) -> float:
+        """The seconds for which the session's processors have worked for anybody, so far."""
+        ticks = 0
+        for line in self._stat.read_text().splitlines():
+            name, *fields = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cores:
+                user, nice, system, _idle, _waits, interrupts, soft_interrupts = map(int, fields[:7])
+                ticks += user + nice + system + interrupts + soft_interrupts
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _seen(thread: int) -> _Seen | None:
@@ -105,6 +135,20 @@ def _seen(thread: int) -> _Seen | None:
     except (OSError, IndexError):
         return None  # it has just ended, or the system does not count
     return _Seen(int(ran) / 1e9, state == "R")
+
+
+def half_of(cores: Iterable[int]) -> frozenset[int]:
+    """The upper half: devices interrupt the first processor, on many machines."""
+    ordered = sorted(cores)
+    return frozenset(ordered[len(ordered) // 2 :])
+
+
+def _keep_to(cores: frozenset[int], thread: int) -> None:
+    try:
+        if os.sched_getaffinity(thread) != cores:
+            os.sched_setaffinity(thread, cores)
+    except OSError:
+        return  # it has ended, or somebody took processors away from this process meanwhile
 
 
 def set_policy(thread: int, policy: int) -> bool:
@@ -158,7 +202,7 @@ def take_spare_time() -> None:
 
 
 def _watch() -> None:
-    spare = SpareTime(os.getpid(), time.monotonic())
+    spare = SpareTime(os.getpid(), time.monotonic(), os.sched_getaffinity(0))
     while True:
         try:
             spare.look(time.monotonic())
