@@ -96,10 +96,11 @@ class TransactionalProducer:
     def _new(self) -> _Producer:
         return _Producer(self._work, self._atomicity, self._id, self._group, self._rng)
 
-    async def die_in_a_transaction(self, topic: Topic, partition: int) -> None:
-        """A producer dies with a transaction open in this partition. Raises `Fenced`, `MustAbort`."""
+    async def die_in_a_transaction(self, topic: Topic, partition: int, timeout_ms: int) -> None:
+        """A producer dies with a transaction open in this partition, which takes so long if nobody takes its place
+        (`begin`). Raises `Fenced`, `MustAbort`."""
         producer = self._new()
-        await producer.initialize()
+        await producer.initialize(timeout_ms)
         await producer.begin_in(topic, partition)
         producer.client.close()
 
@@ -308,8 +309,9 @@ class _Producer:
 
     # --- its beginning and its end ------------------------------------------------------------------------
 
-    async def initialize(self) -> None:
-        """Raises `Fenced`, `MustAbort`."""
+    async def initialize(self, timeout_ms: int = 0) -> None:
+        """`timeout_ms`: of its transactions, if not what was drawn. Raises `Fenced`, `MustAbort`."""
+        self._timeout_ms = timeout_ms or self._timeout_ms
         producer_id, epoch = self._name
         request = InitProducerIdRequest(
             transactional_id=self._id, transaction_timeout_ms=self._timeout_ms, producer_id=producer_id,
