@@ -38,14 +38,14 @@ from typing import Protocol, cast
 from mainstem.address import Address
 from mainstem.errors import MainstemError
 from mainstem.kernel import untrack
-from mainstem.ports import ANONYMOUS, Burst, Dispatcher, LastReply, Reply, Scattered, Session
+from mainstem.ports import ANONYMOUS, ANY_BYTES, Burst, Dispatcher, LastReply, Reply, Scattered, Session
 from mainstem.prompt_future import PromptFuture
 from mainstem.server.bounds.reader_credit import ReaderCredit
 from mainstem.server.bounds.request_budget import SMALL_BYTES_MAX, Account, BudgetedGrowth
 from mainstem.server.errors import BadFrame, TruncatedFrame
 from mainstem.server.lingering import Lingering
 from mainstem.server.listener_config import DEFAULT_NAME
-from mainstem.server.receive_buffer import ReceiveBuffer
+from mainstem.server.receive_buffer import LENGTH_BYTES, ReceiveBuffer
 from mainstem.server.response_queue import ResponsePlace, ResponseQueue
 from mainstem.server.shared import Shared
 
@@ -60,6 +60,10 @@ much, more again, since what is on its way leaves the processor's second cache b
 SHARED_TURN_BYTES_MAX = 128 * 1024
 """The same while several tenants bring batches, of a connection with TLS: the node encrypts no more than this before
 others have their turn."""
+
+STRANGER_BYTES_MAX = 16 * 1024
+"""Bytes of responses that wait for a client that has to show who it is, before its next request is dispatched: twenty
+answers to ApiVersions, of which a client needs one."""
 
 AWAITED_BYTES = 16 * 1024
 """The share that the transport gets of scattered bytes to wait with: a piece or two, a sixteenth of what leaves in a
@@ -156,6 +160,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = 0.0
         self._exclusive = False
         """Whether a reply that is not pipelined is pending."""
+        self._is_strange = False
+        """Whether the bounds of a client that has not shown who it is hold."""
         self._half_read_since: float | None = None
         self._waiting_for_budget = False
         self._waiting_for_room = False
@@ -190,16 +196,30 @@ class Connection(asyncio.BufferedProtocol):
             response_bytes_max=self._credit.response_bytes_max,
         )
         untrack(self.session)  # it knows the transport by way of the credit, which gives that up
-        if self._protocol.startswith("SASL"):
-            self.session.begin_gated(self._shared.config.frame_bytes_unauthenticated_max)
         self.account.host = self.session.host
         self.active_at = self._shared.clock.monotonic()
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+        if self._protocol.startswith("SASL"):
+            self._begin_strange(transport)
         connection_socket = transport.get_extra_info("socket")
         if connection_socket is not None and connection_socket.family != socket.AF_UNIX:
             connection_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._host.admit(self):
             self.abort()
+
+    def _begin_strange(self, transport: asyncio.Transport) -> None:
+        """Hold little for the client, of what it sends and of what it does not read, until it has shown who it is."""
+        frame_bytes_max = self._shared.config.frame_bytes_unauthenticated_max
+        self.session.begin_gated(frame_bytes_max)
+        self.account.buffer_bytes_max = LENGTH_BYTES + frame_bytes_max
+        transport.set_write_buffer_limits(high=STRANGER_BYTES_MAX)
+        self._is_strange = True
+
+    def _end_strange(self) -> None:
+        assert self._transport is not None
+        self.account.buffer_bytes_max = ANY_BYTES
+        self._transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
+        self._is_strange = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.writable()
@@ -448,6 +468,10 @@ class Connection(asyncio.BufferedProtocol):
     def _may_dispatch(self) -> bool:
         if self._turn_over or self._exclusive:
             return False
+        if self._is_strange:
+            if not self.session.authenticated:
+                return self.bytes_unsent <= STRANGER_BYTES_MAX
+            self._end_strange()
         if self.session.muted_until and self._is_muted():
             return False
         if self._responses.in_flight >= self._shared.config.requests_in_flight_max:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from mainstem.kernel import untrack
+from mainstem.ports import ANY_BYTES
 from mainstem.server.receive_buffer import START_BYTES, Growth
 
 USUAL_BYTES_MAX = 2 * 1024 * 1024
@@ -38,7 +39,7 @@ time."""
 class Account:
     """The memory that one connection holds."""
 
-    __slots__ = ("buffered", "host", "kept")
+    __slots__ = ("buffer_bytes_max", "buffered", "host", "kept")
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -46,6 +47,8 @@ class Account:
         """The size of its buffer beyond the size every connection has."""
         self.kept = 0
         """Requests of this connection that handlers keep."""
+        self.buffer_bytes_max = ANY_BYTES
+        """Its buffer gets no larger than this, whatever is left."""
         untrack(self)  # it holds a text and numbers
 
     @property
@@ -149,6 +152,8 @@ class RequestBudget:
     def _may_grow(self, account: Account, capacity: int) -> bool:
         buffered = capacity - START_BYTES
         more = buffered - account.buffered
+        if capacity > account.buffer_bytes_max:
+            return False
         if more <= 0 or account is next(iter(self._growing), account):
             return True
         if not self._has_for(account.host, more):
