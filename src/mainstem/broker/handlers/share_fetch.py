@@ -50,6 +50,7 @@ from mainstem.protocol.messages.share_fetch import (
     ShareFetchResponse,
     SharePartitionData,
 )
+from mainstem.security.acls.acl import Operation, ResourceKind
 
 READ_BYTES_MAX = 1 << 20
 """Read of one partition at a time: as much as consumers take of one by default."""
@@ -88,7 +89,10 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
         broker.shares.sessions.close(member)
         return _refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
     if not request.is_renew_ack:
-        await _ShareFetch(broker, request, call, member, session, rows).run(at_once=bool(rows.by_topic))
+        fetch = _ShareFetch(broker, request, call, member, session, rows)
+        await fetch.run(at_once=bool(rows.by_topic))
+        if fetch.refused:
+            return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if session.over and not broker.shares.sessions.has(member):  # it was acquired for nobody
             await end_session(broker, member, session)
     return _answer(broker, call, member.group_id, rows)
@@ -122,6 +126,8 @@ class _ShareFetch:
         self._rows = rows
         self._bytes_left = bytes_max_of(broker, request.max_bytes, call)
         self._records_left = min(request.max_records, RECORDS_MAX)
+        self.refused = False
+        """Whether the client may not read the group any more, which it might when it asked."""
         self._has_news = False
         self._has_records = False
         self._comes_again = False
@@ -134,7 +140,8 @@ class _ShareFetch:
         """Acquire what there is; if that is nothing, wait for more until the time of the request is over, unless the
         answer has something else to tell."""
         broker, wakeups = self._broker, self._broker.shares.wakeups
-        deadline = broker.clock.monotonic() + max(self._request.max_wait_ms, 0) / 1000
+        wait_ms = max(0, min(self._request.max_wait_ms, broker.config.fetch_wait_ms_max))
+        deadline = broker.clock.monotonic() + wait_ms / 1000
         more = asyncio.Event()
         keys = [window_of(self._member, partition) for partition in self._session.followed]
         wakeups.begin(keys, more)
@@ -152,8 +159,16 @@ class _ShareFetch:
                 elif self._has_elsewhere:
                     remaining = min(remaining, ELSEWHERE_LOOK_SECONDS)
                 await self._wait(more, remaining)
+                if not self._may_read_group():
+                    self.refused = True
+                    return
         finally:
             wakeups.end(keys, more)
+
+    def _may_read_group(self) -> bool:
+        """Whether the rules allow the group still: they may have been revoked while the client waited."""
+        verdicts = self._broker.verdicts(self._call.session)
+        return verdicts.allows(Operation.READ, ResourceKind.GROUP, self._member.group_id)
 
     async def _wait(self, more: asyncio.Event, seconds: float) -> None:
         appended = self._broker.store.wait(self._ends, 1, seconds) if self._ends else None
