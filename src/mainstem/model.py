@@ -650,6 +650,8 @@ class Sample(NamedTuple):
     help: str
     value: float
     labels: tuple[tuple[str, str], ...] = ()
+    names_users: bool = False
+    """Whether labels have names that users gave, or of users themselves: tenants, topics, groups, clients."""
 
 
 class HistogramSample(NamedTuple):

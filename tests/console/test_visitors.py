@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
+from collections.abc import Iterable
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.users import NODE_TOKEN, HttpChange, Shown
 from mainstem.console.visitors import LOOKED_AT_MAX, PER_HOST_MAX, WAITING_MAX, Visitors
+from mainstem.model import HistogramSample, Sample
 
 TOKEN = "0123456789abcdef"
 LEVEL = "/v1/cluster/feature-level"
@@ -116,6 +118,44 @@ def test_visitors_may_what_their_user_may(authorization: str | None, read: int, 
 def test_metrics_may_be_for_everybody() -> None:
     config = ConsoleConfig(users=True, open_metrics=True)
     assert answers(None, config) == {"read": 401, "change": 401, "metrics": 200}
+    assert answers(basic("an", "pear"), config) == {"read": 401, "change": 401, "metrics": 401}
+
+
+class Counted:
+    """A room whose numbers have names in them, and others."""
+
+    def samples(self) -> Iterable[Sample | HistogramSample]:
+        yield Sample("mainstem_blocks", "gauge", "Of the node.", 1, (("step", "seal"),))
+        yield Sample("mainstem_lag", "gauge", "Of a group.", 2, (("group", "payroll"),), True)
+        yield HistogramSample("mainstem_seconds", "Of the node.", (1.0, float("inf")), (1, 2), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "authorization", "named"),
+    [
+        (ConsoleConfig(users=True, open_metrics=True), None, False),
+        (ConsoleConfig(users=True, open_metrics=True), basic("an", "apple"), True),
+        (ConsoleConfig(users=True), basic("an", "apple"), True),
+        (ConsoleConfig(open_metrics=True), None, True),
+    ],
+)
+def test_metrics_name_nothing_of_users_to_those_who_show_nothing(
+    config: ConsoleConfig, authorization: str | None, named: bool
+) -> None:
+    visitors = Visitors(TOKEN, FakeUsers() if config.users else None)
+    console = Console(FakeViews().all(), [Counted()], config, visitors=visitors).application()
+
+    async def ask(host: str) -> httpx.Response:
+        headers = {"host": host} | ({} if authorization is None else {"authorization": authorization})
+        async with of(console) as visitor:
+            return await visitor.get("/metrics", headers=headers)
+
+    text = asyncio.run(ask("127.0.0.1:9080")).text
+    assert "mainstem_blocks" in text
+    assert "mainstem_seconds_bucket" in text
+    assert ("payroll" in text) == named
+    if not config.users:
+        assert asyncio.run(ask("rebound.example")).status_code == 403, "a page whose name was pointed here"
 
 
 def test_each_change_is_told_with_who_asked_and_what_came_of_it() -> None:

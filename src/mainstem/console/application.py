@@ -75,7 +75,7 @@ class Console:
         routes = [
             Route("/healthz", self._healthz),
             Route("/readyz", self._readyz),
-            Route("/metrics", self._limited(self._metrics, open_to_all=self._config.open_metrics)),
+            Route("/metrics", self._limited(self._metrics, open_in_part=self._config.open_metrics)),
             Route("/v1/cluster", self._limited(self._cluster)),
             Route("/v1/cluster/explain/node/{number:int}", self._limited(self._explain_node)),
             Route("/v1/cluster/explain/group/{number:int}", self._limited(self._explain_write_group)),
@@ -106,11 +106,13 @@ class Console:
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _unexpected_error})
 
-    def _limited(self, handler: Handler, *, open_to_all: bool = False) -> Handler:
-        """`open_to_all`: nobody is asked who they are. A splitter shows its certificate where the endpoint sends it."""
+    def _limited(self, handler: Handler, *, open_to_all: bool = False, open_in_part: bool = False) -> Handler:
+        """`open_to_all`: nobody is asked who they are. A splitter shows its certificate where the endpoint sends it.
+        `open_in_part`: who shows nothing gets a part, where others are asked who they are."""
 
         async def limited(request: Request) -> Response:
-            if not open_to_all:
+            in_part = open_in_part and self._visitors.ask_everybody and "authorization" not in request.headers
+            if not open_to_all and not in_part:
                 if not self._visitors.ask_everybody:
                     self._guard.check_host(request)
                 request.state.principal = await self._visitors.admit(request, change=request.method == "POST")
@@ -138,12 +140,16 @@ class Console:
         return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
 
     async def _metrics(self, request: Request) -> Response:
-        text = await asyncio.to_thread(lambda: render(self._samples()).encode())
+        """Those who have not shown who they are get no series that names anything of users."""
+        named = hasattr(request.state, "principal")
+        text = await asyncio.to_thread(lambda: render(self._samples(named)).encode())
         return Response(text, headers={"content-type": CONTENT_TYPE})
 
-    def _samples(self) -> Iterable[Sample | HistogramSample]:
+    def _samples(self, named: bool) -> Iterable[Sample | HistogramSample]:
         for room in self._statistics:
-            yield from room.samples()
+            for sample in room.samples():
+                if named or isinstance(sample, HistogramSample) or not sample.names_users:
+                    yield sample
 
     async def _cluster(self, request: Request) -> Response:
         return _json(await self._views.cluster.cluster())

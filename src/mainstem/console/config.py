@@ -14,7 +14,7 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether visitors show who they are: users of the cluster, by password or token of the issuer. With
     `authorizer.enabled`, reading takes DESCRIBE on the cluster, and changing ALTER."""
     open_metrics: bool = False
-    """Whether /metrics is for everybody even then."""
+    """Whether /metrics is for everybody even then, but for what names tenants, topics, groups or clients."""
     hosts: tuple[str, ...] = ()
     """Names under which the port is reached, besides addresses, `localhost`, the names in `http` and
     `server.advertise`, and the machine's. A request for another name is refused: it may come from a web page whose name

@@ -210,16 +210,18 @@ class LagSampler:
         for group in found.worst:
             of_group = (("group", group.group),)
             text = "The lag in messages of the groups with the greatest."
-            yield Sample("mainstem_group_lag_messages", "gauge", text, group.lag, of_group)
+            yield Sample("mainstem_group_lag_messages", "gauge", text, group.lag, of_group, True)
         for group in found.worst:
             if group.seconds is not None:
                 text = "The same groups' lag in seconds: the age of the first message that is not committed."
-                yield Sample("mainstem_group_lag_seconds", "gauge", text, group.seconds, (("group", group.group),))
+                yield Sample(
+                    "mainstem_group_lag_seconds", "gauge", text, group.seconds, (("group", group.group),), True
+                )
         for group in found.worst:
             if group.why is not None:
                 because = (("group", group.group), ("why", group.why))
-                yield Sample("mainstem_group_lag_why", "gauge", "What holds these groups up: 1.", 1, because)
+                yield Sample("mainstem_group_lag_why", "gauge", "What holds these groups up: 1.", 1, because, True)
         for worst in found.worst_partitions:
             place = (("group", worst.group), ("topic", worst.topic), ("partition", str(worst.partition)))
             text = "The lag in messages of the partitions with the greatest."
-            yield Sample("mainstem_group_lag_partition_messages", "gauge", text, worst.lag, place)
+            yield Sample("mainstem_group_lag_partition_messages", "gauge", text, worst.lag, place, True)
