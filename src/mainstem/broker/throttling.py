@@ -8,6 +8,8 @@ bucket that may be in debt: a request is never refused for its size, and paid fo
 A client of a tenant's user is charged twice: to the quota that it is under by itself, and to the tenant's; the longer
 wait counts. Its produced and fetched bytes are counted for the tenant, with a quota or without.
 
+A tenant that has filled disk 1 waits likewise, while there is little room left (`DiskShares`).
+
 A session keeps the buckets that its client is under, for as long as no quota and no tenant changes.
 """
 
@@ -21,6 +23,7 @@ from mainstem.lru import Lru
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
 from mainstem.security.quotas.buckets import Buckets
+from mainstem.security.quotas.disk_shares import DiskShares
 from mainstem.security.quotas.quota import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -40,6 +43,9 @@ THROTTLE_SECONDS_MAX = 30.0
 requests up meanwhile, and come back by other connections."""
 
 _USER = "User:"
+
+DISK_SHARE = "disk_share"
+"""A tenant that has filled disk 1 is throttled by this: no quota that somebody set."""
 
 _OF_CONSUMERS = frozenset({CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE})
 """Quotas that slow consumers down."""
@@ -116,6 +122,8 @@ class Throttling:
         self._monotonic = clock.monotonic
         self._buckets = Buckets(nodes)
         self._throttled: Counter[str] = Counter()
+        self.disk_shares: DiskShares | None = None
+        """Bounds tenants that have filled disk 1; None: this node stores nothing."""
         self._held_back: Lru[tuple[str, str], float] = Lru(HELD_BACK_MAX)
         """Until when a consumer is muted, by client id and address."""
 
@@ -137,7 +145,11 @@ class Throttling:
         if charged.traffic is not self._producer:
             self._producer = charged.traffic
             self._shared_until = self._monotonic() + SHARED_SECONDS
-        return self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
+        throttle_ms = self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
+        if self.disk_shares is None or not self.has_tenants:
+            return throttle_ms
+        seconds = self.disk_shares.brought(session.tenant, size_bytes)
+        return max(throttle_ms, self.mute(session, DISK_SHARE, seconds))
 
     def producers_differ(self) -> bool:
         """Whether clients of different tenants have produced lately, or those of a tenant and some of nobody."""
@@ -206,7 +218,7 @@ class Throttling:
         return until is not None and self._monotonic() < until + HELD_BACK_SECONDS
 
     def samples(self) -> Iterable[Sample]:
-        for key in (*OF_CLIENTS, CONNECTION_CREATION_RATE):
+        for key in (*OF_CLIENTS, CONNECTION_CREATION_RATE, DISK_SHARE):
             if self._throttled[key]:
                 yield Sample(
                     "mainstem_quota_throttled_total",
@@ -215,6 +227,13 @@ class Throttling:
                     self._throttled[key],
                     (("quota", key),),
                 )
+        if self.disk_shares is not None:
+            yield Sample(
+                "mainstem_disk_shares_held",
+                "gauge",
+                "Tenants that bring less for now, since they have filled disk 1.",
+                len(self.disk_shares.held),
+            )
         yield from self.traffic.samples()
 
     def _charge(self, session: Session, charged: _Charged, key: str, amount: float) -> int:

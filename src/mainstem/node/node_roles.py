@@ -149,6 +149,8 @@ async def _opened(setup: RolesSetup) -> Roles:
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
         compute = await Compute.open(setup, nameserver, store, reports)
         clients.audit = compute.broker.audit
+        if held is not None:
+            compute.share_disk(setup, held.storage, nameserver)
     if held is not None:
         held.verify_transactions(verification_of(setup, nameserver, held, compute))
     return Roles(setup, start.file, nameserver, held, compute, clients, reports)

@@ -42,10 +42,12 @@ class DiskWatch:
         self._journal = journal
         self._message_store = message_store
         self._write_loop = write_loop
+        self.pressure = 0.0
+        """At the last check; 0 or less: none; up to 1: producers are slowed down; 1 or more: they are refused."""
 
     async def check(self) -> None:
         """Slow producers down, then refuse them, as disk 1 fills; accept them again as it empties."""
-        pressure = await self._pressure()
+        self.pressure = pressure = await self._pressure()
         if pressure > 0:
             await self._journal.trim_pool()
         refusing = pressure >= 1
@@ -59,7 +61,7 @@ class DiskWatch:
         self._write_loop.delay_seconds = max(0.0, min(pressure, 1.0)) * THROTTLE_DELAY_SECONDS_MAX
 
     async def _pressure(self) -> float:
-        """The pressure: 0 or less: none; up to 1: slow producers down; 1 or more: refuse them."""
+        """As `pressure`, now."""
         total, free = await self._files.usage()
         refuse = min(self._config.disk_refuse_free_bytes, total // 40)
         refuse = max(refuse, SEGMENTS_KEPT_FREE * self._journal.segment_bytes)

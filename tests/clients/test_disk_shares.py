@@ -1,0 +1,79 @@
+"""A tenant that fills disk 1 on a real node waits for the splitter, before anybody else has to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.free_port import HOST, free_port
+from tests.harness.serving import Serving, eventually
+from tests.hostile.honest import PRODUCE, create_topic, produce_request
+from tests.hostile.wire import Wire
+
+from mainstem.cli.main import run
+from mainstem.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+MIB = 1 << 20
+SEGMENT_BYTES = 4 * MIB
+JOURNAL_BYTES_MAX = 160 * MIB
+PACED_FROM = 0.7 * JOURNAL_BYTES_MAX
+"""Tenants are held from 0.75 on, by what they brought in the last second."""
+PACE_SECONDS = 0.3
+"""Between two requests: some seconds to where they are held, and ten from there to where all are refused."""
+RECORD_BYTES = 900_000
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Serving]:
+    """Nothing is split on it; the user `flood` comes by a listener of its own."""
+    users = tmp_path / "users"
+    users.write_text("flood:water\n")
+    users.chmod(0o600)
+    listener = {"listen": f"{HOST}:{free_port()}", "protocol": "SASL_PLAINTEXT"}
+    serving = Serving(
+        tmp_path, "pipeline.mode=off", f"journal.segment_bytes={SEGMENT_BYTES}",
+        f"storage.journal_bytes_max={JOURNAL_BYTES_MAX}", "storage.disk_check_seconds=0.1",
+        "sasl.mechanisms=PLAIN", f"sasl.plain_users_file={users}", f"server.listeners.SHARED={json.dumps(listener)}",
+    )  # fmt: skip
+    try:
+        serving.start()
+        serving.shared = listener["listen"]  # type: ignore[attr-defined]
+        yield serving
+    finally:
+        serving.close()
+
+
+def produced(wire: Wire, topic: str) -> tuple[int, int]:
+    """The error code of a request of nearly a megabyte, and for how many ms the client is throttled."""
+    answer: Any = wire.call(produce_request(topic, [bytes(RECORD_BYTES)]), PRODUCE)
+    return answer.responses[0].partition_responses[0].error_code, answer.throttle_time_ms
+
+
+def test_who_fills_disk_1_waits_and_others_are_neither_slowed_nor_refused(
+    node: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for topic in ("flood.all", "quiet"):
+        create_topic(node.kafka, topic)
+    assert run(["tenant", "create", "flood", "--user", "flood", "--http", node.http]) == 0
+    with Wire(node.kafka) as quiet, Wire(node.shared) as flood:  # type: ignore[attr-defined]
+        flood.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert flood.call(SaslAuthenticateRequest(auth_bytes=b"\0flood\0water"), 2).error_code == 0
+        assert produced(quiet, "quiet") == (0, 0)
+        brought = 0
+        while node.metric("mainstem_disk_shares_held") == 0:
+            assert produced(flood, "flood.all") == (0, 0)
+            brought += RECORD_BYTES
+            if brought > PACED_FROM:
+                time.sleep(PACE_SECONDS)
+        while (answer := produced(flood, "flood.all")) == (0, 0):
+            time.sleep(PACE_SECONDS)
+        assert answer[0] == 0, "it is not refused"
+        assert answer[1] > 0, "it waits"
+        for _ in range(5):
+            assert produced(quiet, "quiet") == (0, 0)
+        assert node.metric("mainstem_quota_throttled_total") > 0
+    eventually(lambda: node.metric("mainstem_disk_shares_held") == 1, what="the tenant held on")
