@@ -238,6 +238,28 @@ def test_metrics_have_totals_and_a_bounded_number_of_series() -> None:
     told(story)
 
 
+def test_a_look_counts_nothing_of_a_coordinator_that_is_emptied_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "OFFSETS_AT_ONCE", 1)
+
+    async def story(cluster: ClusterOfMany, lags: Lags) -> None:
+        group = cluster.write_group_of(GROUP)
+        node_id = cluster.store.leaders[group]
+        sampler = LagSampler(
+            cluster.coordinators[node_id].served, lags.of[node_id], cluster.metadata,
+            interval_seconds=30.0, series_max=2, monotonic=asyncio.get_running_loop().time,
+        )  # fmt: skip
+        looking = asyncio.create_task(sampler.look())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not looking.done()
+        cluster.store.move(group, next(other for other in NODES if other != node_id))
+        await looking
+        assert sampler.findings is not None
+        assert (sampler.findings.groups, sampler.findings.lag) == (0, 0)
+
+    told(story)
+
+
 def test_a_look_rests_much_longer_than_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "OFFSETS_AT_ONCE", 1)
 

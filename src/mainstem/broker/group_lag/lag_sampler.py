@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple, TypeVar
 
-from mainstem.broker.consumer_groups.offsets import Offsets
+from mainstem.broker.consumer_groups.partition import CoordinatorPartition
 from mainstem.broker.consumer_groups.served_partitions import ServedPartitions
 from mainstem.broker.errors import CoordinatorRefusal
 from mainstem.broker.group_lag.group_lags import GroupLags
@@ -133,9 +133,7 @@ class LagSampler:
         began = self._monotonic()
         look = _Look(self._series_max)
         for partition in list(self._served.partitions.values()):
-            machine = partition.machine
-            if machine is not None:
-                await self._look_at(machine.state.offsets, look)
+            await self._look_at(partition, look)
         worst: list[GroupLag] = []
         for group_id in look.worst_groups():
             try:
@@ -152,7 +150,11 @@ class LagSampler:
             self._monotonic() - began,
         )
 
-    async def _look_at(self, offsets: Offsets, look: _Look) -> None:
+    async def _look_at(self, partition: CoordinatorPartition, look: _Look) -> None:
+        machine = partition.machine
+        if machine is None:
+            return
+        offsets = machine.state.offsets
         worked, looked_at = self._monotonic(), 0
         for group_id in offsets.group_ids():
             lags: list[tuple[str, int, int | None]] = []
@@ -165,6 +167,8 @@ class LagSampler:
                     if looked_at >= OFFSETS_AT_ONCE:
                         await asyncio.sleep(RESTING_SHARE * (self._monotonic() - worked))
                         worked, looked_at = self._monotonic(), 0
+            if partition.machine is not machine:  # what is left of it is freed meanwhile
+                return
             if lags:  # else it was forgotten meanwhile
                 look.group(group_id, lags)
 
