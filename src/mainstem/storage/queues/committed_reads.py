@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from mainstem.kernel import NO_SLOT, QueueTable, RecentIndex
+from mainstem.lru import Lru
 from mainstem.model import AbortedRange
 from mainstem.ports import StoredTransactions
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
+
+HELD_MAX = 4_096
+"""Queues of which it is remembered from where on memory knows their transactions: as many as have sequential readers
+(`queue_history.READERS_MAX`), a hundred bytes each."""
+
+
+class _Held(NamedTuple):
+    """Memory knows all transactions of a queue whose markers are at or behind an offset, while it has forgotten those
+    of blocks up to `pruned`."""
+
+    pruned: int
+    first_offset: int
 
 
 class LocalCommittedReads:
@@ -31,6 +45,9 @@ class LocalCommittedReads:
         self._table = table
         self._index = index
         self._stored: StoredTransactions | None = None
+        self._held: Lru[tuple[int, int], _Held] = Lru(HELD_MAX)
+        """By write group and queue: a reader asks for each megabyte, and a look into the index finds a hundred batches,
+        which takes longer than all else that is done to know what was aborted."""
 
     def look_into(self, stored: StoredTransactions) -> None:
         """From now on files are asked as well, and memory forgets what is split."""
@@ -96,13 +113,16 @@ class LocalCommittedReads:
             return True
         if len(stays) > 1:  # that the first block of a stay is here says nothing about the stays behind it
             return False
-        group = self._groups[stays[0].group]
+        group = stays[0].group
+        pruned = self._groups[group].aborted.pruned_index
+        if pruned is None:
+            return False
+        known = self._held.get((group, queue_id))
+        if known is not None and known.pruned == pruned and known.first_offset <= first:
+            return True
         slot = self._table.find(queue_id)
         entries = [] if slot == NO_SLOT else self._index.window(slot, first)
-        pruned = group.aborted.pruned_index
-        return bool(
-            entries
-            and pruned is not None
-            and entries[0].base_offset <= first
-            and entries[0].block.header.index > pruned
-        )
+        if not entries or entries[0].base_offset > first or entries[0].block.header.index <= pruned:
+            return False
+        self._held.put((group, queue_id), _Held(pruned, first))
+        return True

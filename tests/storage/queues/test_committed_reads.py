@@ -1,0 +1,96 @@
+"""Memory tells readers what was aborted as far as it knows; for the rest files are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tests.kernel.fetch.test_recent_index import Filler, both
+
+from mainstem.model import AbortedRange, queue_id_of
+from mainstem.storage.placement import Stay
+from mainstem.storage.queues.committed_reads import LocalCommittedReads
+from mainstem.storage.write_groups.aborted_index import UnsplitAborted
+from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
+
+QUEUE, OTHER = queue_id_of(1, 0), queue_id_of(1, 1)
+BLOCKS = 300
+PRODUCER = 7
+
+
+class CountingIndex:
+    """An index that counts how often somebody looks for an offset."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self.windows = 0
+
+    def window(self, slot: int, offset: int) -> Any:
+        self.windows += 1
+        return self._index.window(slot, offset)
+
+
+class Files:
+    """Files of which it takes a search to know what was aborted in them."""
+
+    def aborted_at_once(
+        self, queue_id: int, group: int, from_offset: int, to_offset: int
+    ) -> Sequence[AbortedRange] | None:
+        return None
+
+    async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
+        raise AssertionError(f"files are searched for offset {from_offset} of queue {queue_id}")
+
+
+def reads_of_blocks(kernel: ModuleType) -> tuple[LocalCommittedReads, CountingIndex, list[int]]:
+    """Blocks of one message each, of two queues in turn: offset n of the first is in block 2n + 1, and its
+    transactions of three messages are all aborted. The last block that is split stands in the list."""
+    filler = Filler(kernel, 0)
+    transactions = WriteGroupTransactions(0, filler.table)
+    transactions.take_over([(QUEUE, PRODUCER, 1)])
+    for number in range(BLOCKS):
+        filler.add([0], 1)
+        filler.add([1], 1)
+        if number % 3 == 2:
+            transactions.aborted.add(QUEUE, UnsplitAborted(PRODUCER, number - 2, number, number + 1, 2 * number + 1))
+    index, split = CountingIndex(filler.index), [0]
+    reads = LocalCommittedReads([transactions], lambda queue_id, offset: (Stay(0, 0),), filler.table, index)  # type: ignore[arg-type]
+    reads.look_into(Files())
+    reads.prune(lambda group: split[0])
+    return reads, index, split
+
+
+def told(reads: LocalCommittedReads, first: int, queue_id: int = QUEUE) -> list[int] | None:
+    """The first offsets of the aborted transactions among ten messages; None: files have to be asked."""
+    answers = reads.aborted_at_once([(queue_id, first, first + 10)])
+    return None if answers is None else [one.first_offset for one in answers[0]]
+
+
+def expected(first: int) -> list[int]:
+    return list(range(first - first % 3, first + 10, 3))
+
+
+@both
+def test_a_reader_that_goes_on_is_looked_for_once(kernel: ModuleType) -> None:
+    reads, index, _split = reads_of_blocks(kernel)
+    for first in range(20, BLOCKS - 10, 10):
+        assert told(reads, first) == expected(first)
+    assert index.windows == 1
+    assert told(reads, 10) == expected(10)
+    assert index.windows == 2, "memory was not asked for what lies before that"
+    assert told(reads, 20, OTHER) == []
+    assert index.windows == 3, "another queue"
+
+
+@both
+def test_files_are_asked_once_a_split_has_taken_the_offset(kernel: ModuleType) -> None:
+    reads, index, split = reads_of_blocks(kernel)
+    assert told(reads, 100) == expected(100)
+    split[0] = 2 * 100 + 1  # the block with offset 100
+    reads.prune(lambda group: split[0])
+    assert told(reads, 100) is None
+    assert told(reads, 101) == expected(101), "the first transaction's marker is behind what is split"
+    before = index.windows
+    assert told(reads, 110) == expected(110)
+    assert index.windows == before
