@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are only like it
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self._encrypts = transport.get_extra_info("ssl_object") is not None
-        self._credit = ReaderCredit(transport, self._responses)
+        self._credit = ReaderCredit(transport, self._responses, self._response_budget)
         self.session = Session(
             str(address[0]),
             int(address[1]),
