@@ -15,6 +15,8 @@ from mainstem.console.views.of_cluster import (
     MoveView,
     NodeLoadView,
     NodeView,
+    QueuePartView,
+    QueueShiftView,
     ReplicaView,
     WriteGroupLoadView,
     WriteGroupView,
@@ -265,3 +267,32 @@ def test_a_balancer_that_is_on_tells_what_it_waits_for(mode: str, looked: bool, 
     told = explain_write_group(quiet, 0)
     assert told is not None
     assert not any("balancer" in it for it in told.sentences)
+
+
+def test_busy_queues_are_told_with_what_moved_and_what_had_better_move() -> None:
+    busy = group(0, 1, 1, TRIO)
+    assert busy.load is not None
+    queues = [
+        QueuePartView(topic="orders", partition=3, part=0.614),
+        QueuePartView(topic="clicks", partition=0, part=0.1),
+    ]
+    busy = structs.replace(busy, load=structs.replace(busy.load, busiest=queues))
+    shift = QueueShiftView(topic="orders", partition=3, slot=7, old=0, new=1, why="sent 180.0 MB/s", copies=True)
+    begun = [
+        structs.replace(shift, topic="old", why="", age_seconds=7200.0),
+        structs.replace(shift, topic="other", old=5, new=6, age_seconds=1.0),
+    ]
+    view = cluster([node(1), node(2), node(3)], [busy, group(1, 2, 2, TRIO), group(2, 3, 3, TRIO)])
+    known = ExplainedCluster(view, [], [], by_load=True, queue=shift, slots_begun=begun)
+    told = explain_write_group(known, 0)
+    assert told is not None
+    assert told.sentences[1] == "Of what it takes in, single queues bring: orders:3 61 %, clicks:0 10 %."
+    assert told.sentences[-3:] == [
+        "2 hours ago, old:3 went with its slot from write group 0 to write group 1, as somebody asked for.",
+        "A rebalance would change nothing here.",
+        "orders:3 had better go from write group 0 to write group 1; its nodes would copy the former one first: "
+        "sent 180.0 MB/s.",
+    ]
+    elsewhere = explain_write_group(known, 2)
+    assert elsewhere is not None
+    assert not any("orders" in it or "other" in it for it in elsewhere.sentences)

@@ -9,6 +9,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 
 from mainstem.node.load_meter import (
+    GROUPS_WITH_QUEUES_MAX,
     SMOOTHED_SECONDS,
     DiskRoom,
     LoadMeter,
@@ -17,7 +18,7 @@ from mainstem.node.load_meter import (
     room_at,
     usable_processors,
 )
-from mainstem.rpc.messages.loads import WRITE_GROUPS_TOLD_MAX, ToldLoad
+from mainstem.rpc.messages.loads import WRITE_GROUPS_TOLD_MAX, ToldLoad, ToldQueuePart
 
 
 class Counted:
@@ -27,6 +28,8 @@ class Counted:
         self.groups: dict[int, WriteGroupTotals] = {}
         self.bytes_read = self.slices_read = 0
         self.synced = 0.0
+        self.looks: list[float] = []
+        self.busy: dict[int, Sequence[ToldQueuePart]] = {}
 
     def served(self) -> Sequence[WriteGroupTotals]:
         return list(self.groups.values())
@@ -39,6 +42,12 @@ class Counted:
 
     def sync_seconds(self) -> float:
         return self.synced
+
+    def look_at_queues(self, now: float) -> None:
+        self.looks.append(now)
+
+    def busiest(self, group: int) -> Sequence[ToldQueuePart]:
+        return self.busy.get(group, ())
 
 
 def test_rates_are_those_of_the_counters_from_the_first_seconds_on() -> None:
@@ -97,6 +106,21 @@ def test_the_busiest_of_very_many_write_groups_are_told() -> None:
         load = meter.measured()
     assert len(load.write_groups) == WRITE_GROUPS_TOLD_MAX
     assert min(it.group for it in load.write_groups) == 500
+
+
+def test_the_busy_queues_of_the_busiest_write_groups_are_told() -> None:
+    clock, counted = FakeClock(), Counted()
+    meter = LoadMeter(counted, clock.monotonic, lambda: 0.0)
+    groups = range(GROUPS_WITH_QUEUES_MAX + 3)
+    counted.busy = {group: [ToldQueuePart(100 + group, 0.5)] for group in groups}
+    for turn in (0, 1):
+        counted.groups = {it: WriteGroupTotals(it, turn * it * 1000, 0) for it in groups}
+        clock.advance(5)
+        load = meter.measured()
+    assert counted.looks == [clock.monotonic() - 5, clock.monotonic()]
+    told = {it.group: [queue.queue_id for queue in it.busiest] for it in load.write_groups}
+    assert {group for group, queues in told.items() if queues} == set(groups[3:])
+    assert all(queues == [100 + group] for group, queues in told.items() if queues)
 
 
 def test_a_counter_that_goes_back_is_no_load() -> None:

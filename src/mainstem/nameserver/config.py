@@ -14,7 +14,7 @@ from mainstem.nameserver.state.tiering_rules import TOPIC_BY_TOPIC, check_local_
 from mainstem.nameserver.state.topic_config import check_configs, topic_settings
 
 NODE_ID_MAX = 0x7FFF_FFFF
-BALANCES = ("off", "leaders", "replicas")
+BALANCES = ("off", "leaders", "replicas", "queues")
 
 MOVES_PER_HOUR_MAX = 100
 """Nodes remember twice as many moves (`rpc.messages.loads.MOVES_TOLD_MAX`), by which the balancer counts its own."""
@@ -74,14 +74,15 @@ class NameserverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A rebalance gives no replica to a node that has less of disk 1, or of a disk 2 of its own, free."""
     balance: str = "off"
     """Whether the metadata leader spreads load by itself, as a rebalance would: `off`; `leaders`: it moves preferred
-    leaders, for which nothing is copied; `replicas`: these and replicas."""
+    leaders, for which nothing is copied; `replicas`: these and replicas; `queues`: these and single queues, from one
+    write group to another."""
     balance_seconds: int = 60
     """Between two looks of the balancer at the nodes' loads: about the time after which a load that has moved is
     measured where it is."""
     balance_moves_per_hour: int = 12
     """The balancer begins no more within an hour: one in five minutes, so that somebody can follow what it does."""
     balance_rest_seconds: int = 3_600
-    """The balancer leaves a write group alone for so long after it moved, whoever moved it."""
+    """The balancer leaves a write group, or a slot of queues, alone for so long after it moved, whoever moved it."""
     token_expiry_check_ms: int = 60_000
     """delegation.token.expiry.check.interval.ms: how often the metadata leader removes delegation tokens that have
     expired. They let nobody in meanwhile."""

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from mainstem.errors import is_of_disk
-from mainstem.model import FeatureLevel, Node, Sample
+from mainstem.model import FeatureLevel, Node, Sample, partition_of, topic_number_of
 from mainstem.nameserver.administration.access_administration import (
     AclAdministration,
     MetadataCredentials,
@@ -67,11 +67,13 @@ from mainstem.nameserver.state.changes import Ids
 from mainstem.nameserver.state.commands import Event, NodeRegistered, NodeRemoved
 from mainstem.nameserver.state.node_table import removed_text
 from mainstem.nameserver.state.plans.drain_plan import Standings
+from mainstem.nameserver.state.plans.queue_plan import QueueShift
 from mainstem.nameserver.state.replica import Listener
 from mainstem.nameserver.waits import MetadataWaits
 from mainstem.ports import Files, ForwardedClients
 from mainstem.raft import BrokenInvariant, RaftConfig, RaftError
 from mainstem.rpc.messages.loads import ToldLoad, ToldLoads
+from mainstem.rpc.messages.metadata import WantSlotMove
 from mainstem.rpc.raft.raft_member import METADATA_QUORUM
 from mainstem.security.quotas.sharing import QuotaUser
 from mainstem.supervised import Supervision
@@ -197,7 +199,15 @@ class Nameserver:
         told: Callable[[], Awaitable[ToldFacts]],
     ) -> BalancePlanner:
         """Plans how load should be spread. `takers`: as `Draining.takers`; `told` asks all nodes."""
-        return BalancePlanner(self.lookups, takers, leader_of, told, self._config.room_percent_min)
+        return BalancePlanner(
+            self.lookups, takers, leader_of, told, self._refusal_of_shift, self._config.room_percent_min
+        )
+
+    async def _refusal_of_shift(self, shift: QueueShift) -> str:
+        topic, partition = self.lookups.topic_by_number(topic_number_of(shift.queue_id)), partition_of(shift.queue_id)
+        if topic is None or partition >= topic.partitions:
+            return "the queue has gone"
+        return await self._requests.refusal(WantSlotMove(topic.name, partition, shift.new))
 
     def balancer(self, planner: BalancePlanner, takers: Callable[[], list[int]]) -> Balancer:
         """Begins by itself what is planned, when it is run."""

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldMove
+from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldMove, ToldSlotMove
 
 BY_BALANCER = "the balancer: "
 """The reason of a move that the balancer began starts with it; no other does."""
 
 
-def is_by_balancer(move: ToldMove) -> bool:
+def is_by_balancer(move: ToldMove | ToldSlotMove) -> bool:
     return move.why.startswith(BY_BALANCER)
 
 
@@ -30,10 +30,23 @@ class RecentMove(NamedTuple):
     at: float
 
 
+class RecentSlotMove(NamedTuple):
+    """As `ToldSlotMove`; `at` by this node's monotonic time."""
+
+    slot: int
+    topic: str
+    partition: int
+    old: int
+    new: int
+    why: str
+    at: float
+
+
 class RecentMoves:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._moves: deque[RecentMove] = deque(maxlen=MOVES_TOLD_MAX)
+        self._slot_moves: deque[RecentSlotMove] = deque(maxlen=MOVES_TOLD_MAX)
 
     def note(self, group: int, old: int, new: int, why: str, *, preferred: bool = False) -> None:
         self._moves.append(RecentMove(group, old, new, preferred, why, self._monotonic()))
@@ -42,3 +55,17 @@ class RecentMoves:
         """The newest last."""
         now = self._monotonic()
         return [ToldMove(it.group, it.old, it.new, it.preferred, it.why, max(0.0, now - it.at)) for it in self._moves]
+
+    def note_slot(self, slot: int, topic: str, partition: int, old: int, new: int, why: str) -> None:
+        self._slot_moves.append(RecentSlotMove(slot, topic, partition, old, new, why, self._monotonic()))
+
+    def slots_told(self) -> list[ToldSlotMove]:
+        """The newest last."""
+        now = self._monotonic()
+        return [
+            ToldSlotMove(
+                slot=it.slot, topic=it.topic, partition=it.partition, old=it.old, new=it.new, why=it.why,
+                age_seconds=max(0.0, now - it.at),
+            )
+            for it in self._slot_moves
+        ]  # fmt: skip

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from mainstem.acted_for import acted_for
-from mainstem.model import ForwardedClient
+from mainstem.model import ForwardedClient, slot_of
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable, NameserverError, kind_of, refusal_of
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
@@ -35,6 +35,7 @@ from mainstem.rpc.messages.metadata import (
     Wanted,
     WantMove,
     WantPreference,
+    WantSlotMove,
 )
 from mainstem.rpc.wire.method import Reply
 
@@ -149,6 +150,16 @@ class Requests:
                 self._moves.note(group, old, new, why)
             case WantPreference(group=group, node_id=new, why=why):
                 self._moves.note(group, self._replica.state.placements[group][0], new, why, preferred=True)
+            case WantSlotMove(name=name, partition=partition, group=new, why=why):
+                topic = self._replica.state.topic_table.by_name[name]
+                queue_id = topic.queue_id(partition)
+                old = self._replica.state.write_group(queue_id)
+                self._moves.note_slot(slot_of(queue_id), name, partition, old, new, why)
+
+    async def refusal(self, wanted: Wanted) -> str:
+        """Why the change would be refused now, as far as this node knows; empty: it would be made."""
+        made = await make_commands(wanted, self._replica.state, self._ids, self._replicas)
+        return made.refusals[0].message if made.refusals else ""
 
     async def answer(self, call: RpcCall[ChangeRequest]) -> Reply[ChangeReply]:
         """Answer as the leader. Raises `NotMetadataLeader`, `NotAvailable`."""

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from mainstem.rpc.messages.loads import WRITE_GROUPS_TOLD_MAX, ToldLoad, ToldWriteGroupLoad
+from msgspec import structs
+
+from mainstem.rpc.messages.loads import WRITE_GROUPS_TOLD_MAX, ToldLoad, ToldQueuePart, ToldWriteGroupLoad
 from mainstem.storage.role import Storage
 
 SMOOTHED_SECONDS = 30.0
@@ -25,6 +27,10 @@ LOOK_SECONDS_MIN = 1.0
 
 ROOM_SECONDS = 10.0
 """Between two looks at the room on the disks, which are system calls."""
+
+
+GROUPS_WITH_QUEUES_MAX = 8
+"""Write groups of which a node tells the busiest queues: the busiest ones, since no other is why it is too busy."""
 
 
 class WriteGroupTotals(NamedTuple):
@@ -52,6 +58,14 @@ class MeasuredStorage(Protocol):
         """The time that disk 1 has taken to make things durable."""
         ...
 
+    def look_at_queues(self, now: float) -> None:
+        """Go on sampling queues; called about once a second."""
+        ...
+
+    def busiest(self, group: int) -> Sequence[ToldQueuePart]:
+        """The queues that bring much of what a write group takes in, the busiest first, as far as samples tell."""
+        ...
+
 
 class StorageCounters:
     """Implements `MeasuredStorage` over a node's storage role."""
@@ -74,6 +88,12 @@ class StorageCounters:
 
     def sync_seconds(self) -> float:
         return self._storage.journal.sync_seconds()
+
+    def look_at_queues(self, now: float) -> None:
+        self._storage.state.busy_queues.look(now)
+
+    def busiest(self, group: int) -> Sequence[ToldQueuePart]:
+        return [ToldQueuePart(*it) for it in self._storage.state.busy_queues.busiest(group)]
 
 
 class DiskRoom(NamedTuple):
@@ -154,7 +174,8 @@ class LoadMeter:
             self._synced.look(self._storage.sync_seconds(), now)
             self._read_bytes.look(self._storage.read_bytes(), now)
             self._reads.look(self._storage.reads(), now)
-            write_groups = self._of_write_groups(self._storage.served(), now)
+            self._storage.look_at_queues(now)
+            write_groups = self._with_queues(self._of_write_groups(self._storage.served(), now), self._storage)
         if now - self._roomed_at >= ROOM_SECONDS:
             self._roomed_at = now
             write, store = (room() if room is not None else DiskRoom(0, 0) for room in self._rooms)
@@ -190,6 +211,12 @@ class LoadMeter:
             )
         loads.sort(key=lambda it: -(it.bytes_in + it.bytes_out))
         return loads[:WRITE_GROUPS_TOLD_MAX]
+
+    @staticmethod
+    def _with_queues(loads: list[ToldWriteGroupLoad], storage: MeasuredStorage) -> list[ToldWriteGroupLoad]:
+        """With the busiest queues of the first ones, which are the busiest write groups."""
+        first, rest = loads[:GROUPS_WITH_QUEUES_MAX], loads[GROUPS_WITH_QUEUES_MAX:]
+        return [structs.replace(it, busiest=list(storage.busiest(it.group))) for it in first] + rest
 
 
 def usable_processors() -> int:

@@ -218,7 +218,8 @@ class RunningNode:
             store_room=partial(room_at, ports.store_dir) if stores and not self._config.shares_store else None,
         )
         roles.nameserver.measure_load(meter.measured)
-        reports.loads, reports.moves = roles.nameserver.loads, roles.nameserver.recent_moves.told
+        moves = roles.nameserver.recent_moves
+        reports.loads, reports.moves, reports.slot_moves = roles.nameserver.loads, moves.told, moves.slots_told
 
     def _start_duties(self, roles: Roles, reports: NodeReports) -> MovingDuties:
         """Nodes that are drained are emptied, and load is spread, while this node leads the metadata."""

@@ -23,7 +23,7 @@ from mainstem.rpc.messages.cluster import (
     TransferRefused,
     WriteGroupsNotLed,
 )
-from mainstem.rpc.messages.loads import ToldBalancer, ToldLoads, ToldMove
+from mainstem.rpc.messages.loads import ToldBalancer, ToldLoads, ToldMove, ToldSlotMove
 from mainstem.rpc.other_nodes import SingleCalls
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.cluster.leader_balance import is_close_behind
@@ -54,6 +54,8 @@ class NodeReports:
         """The loads of all nodes, which the metadata leader knows."""
         self.moves: Callable[[], list[ToldMove]] = list
         """The moves that this node remembers to have begun."""
+        self.slot_moves: Callable[[], list[ToldSlotMove]] = list
+        """The same of slots, which move between write groups."""
         self.balancer: Callable[[], ToldBalancer | None] = lambda: None
         """The balancer's state; None: this node does not lead the metadata, or its balancer is off."""
         self.guests: Callable[[], Mapping[int, Collection[int]]] = dict
@@ -75,7 +77,7 @@ class NodeReports:
         if self._storage is None:
             return NodeReport(
                 self.http, uptime_seconds, [], *OWN_LEVELS,
-                loads=self.loads(), moves=self.moves(), balancer=self.balancer(),
+                loads=self.loads(), moves=self.moves(), slot_moves=self.slot_moves(), balancer=self.balancer(),
             )  # fmt: skip
         led = []
         for group in self._storage.groups:
@@ -90,7 +92,7 @@ class NodeReports:
         unread = self._storage.waiting.reasons()
         return NodeReport(
             self.http, uptime_seconds, led, *OWN_LEVELS, waiting, why, unread, self._store,
-            self.loads(), self.moves(), self.balancer(),
+            self.loads(), self.moves(), self.slot_moves(), self.balancer(),
         )  # fmt: skip
 
     async def check_stores(self, node_ids: list[int]) -> None:
@@ -129,7 +131,12 @@ class NodeReports:
     async def facts(self, node_ids: list[int]) -> ToldFacts:
         """The facts that plans of a balance go by, as far as these nodes answer."""
         reports = (await self.of(node_ids)).values()
-        return ToldFacts(standings_of(led_groups(reports), self.guests()), loads_among(reports), moves_among(reports))
+        return ToldFacts(
+            standings_of(led_groups(reports), self.guests()),
+            loads_among(reports),
+            moves_among(reports),
+            slot_moves_among(reports),
+        )
 
     async def _report(self, node_id: int) -> NodeReport | None:
         if node_id == self._node_id or self._calls is None:
@@ -205,4 +212,10 @@ def loads_among(reports: Iterable[NodeReport | None]) -> ToldLoads:
 def moves_among(reports: Iterable[NodeReport | None]) -> list[ToldMove]:
     """The moves that these nodes remember to have begun, the newest first."""
     told = [move for report in reports if report is not None for move in report.moves]
+    return sorted(told, key=lambda it: it.age_seconds)
+
+
+def slot_moves_among(reports: Iterable[NodeReport | None]) -> list[ToldSlotMove]:
+    """The same of slots that were to move between write groups."""
+    told = [move for report in reports if report is not None for move in report.slot_moves]
     return sorted(told, key=lambda it: it.age_seconds)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from mainstem.cli.cluster.rebalance import print_plan
 from mainstem.cli.cluster.status import balancing
-from mainstem.console.views.of_cluster import BalanceMoveView, BalancerView, ClusterView, DiskView
+from mainstem.console.views.of_cluster import (
+    BalanceMoveView,
+    BalancerView,
+    BalanceView,
+    ClusterView,
+    DiskView,
+    QueueShiftView,
+)
 
 DISK = DiskView(path="/w", used_bytes=1, free_bytes=2, total_bytes=3)
 CLUSTER = ClusterView(
@@ -34,3 +42,21 @@ def test_the_last_move_is_told_with_its_reason(preferred: bool, said: str) -> No
         ON,
         f"balancer: last move 6 min 0 s ago: {said} node 1 instead of node 3: sent there 61.0 MB/s",
     ]
+
+
+def test_the_last_queue_that_moved_is_told() -> None:
+    queue = QueueShiftView(topic="orders", partition=3, slot=7, old=0, new=1, why="sent 180.0 MB/s", age_seconds=60.0)
+    view = structs.replace(CLUSTER, balancer=structs.replace(BALANCER, mode="queues", last_queue=queue))
+    assert balancing(view) == [
+        "balancer: moves preferred leaders, replicas and busy queues by itself, 1 of at most 12 moves within an hour",
+        "balancer: last queue 1 min 0 s ago: orders:3, to write group 1 instead of 0: sent 180.0 MB/s",
+    ]
+
+
+def test_a_plan_names_the_command_that_moves_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    queue = QueueShiftView(topic="orders", partition=3, slot=7, old=0, new=1, why="sent 180.0 MB/s", copies=True)
+    print_plan(BalanceView(moves=[], queue=queue))
+    assert (
+        "orders:3 had better go from write group 0 to 1, whose nodes copy the former one first: sent 180.0 MB/s: "
+        "mainstem cluster move-queue orders:3 --to 1"
+    ) in " ".join(capsys.readouterr().out.split())

@@ -10,15 +10,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from tests.nameserver.cluster.test_draining import COPY_SECONDS, WriteGroups
 from tests.nameserver.nameservers import Nameservers, simulate
 
+from mainstem.model import slot_of
 from mainstem.nameserver.cluster.balance_planner import ToldFacts
 from mainstem.nameserver.cluster.balancing import Balancer
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.recent_moves import BY_BALANCER
-from mainstem.rpc.messages.loads import ToldBalancer, ToldLoad, ToldLoads, ToldMove, ToldWriteGroupLoad
+from mainstem.rpc.messages.loads import (
+    ToldBalancer,
+    ToldLoad,
+    ToldLoads,
+    ToldMove,
+    ToldQueuePart,
+    ToldWriteGroupLoad,
+)
 
 LOOK_SECONDS = 2
 REST_SECONDS = 20
@@ -30,9 +39,10 @@ class BalancedCluster(Nameservers):
 
     def __init__(self, seed: int, **config: Any) -> None:
         own = {"balance": "replicas", "balance_seconds": LOOK_SECONDS, "balance_rest_seconds": REST_SECONDS}
-        super().__init__(seed, 3, write_groups=4, **{**own, **config})
+        super().__init__(seed, 3, **{"write_groups": 4, **own, **config})
         self.groups = WriteGroups(self)
         self.rates = dict.fromkeys(range(4), 10 * MB)
+        self.busiest: dict[int, list[ToldQueuePart]] = {}
         self.balancers: dict[int, Balancer] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -58,11 +68,13 @@ class BalancedCluster(Nameservers):
 
     def load(self, node_id: int) -> ToldLoad:
         led = [group for group in self.rates if self.leader_of(group) == node_id]
-        return ToldLoad(write_groups=[ToldWriteGroupLoad(it, self.rates[it], 0.0, 0.0, 3600.0) for it in led])
+        told = [ToldWriteGroupLoad(it, self.rates[it], 0.0, 0.0, 3600.0, self.busiest.get(it, [])) for it in led]
+        return ToldLoad(write_groups=told)
 
     async def told(self) -> ToldFacts:
         loads = self.running[self.leader()].loads() if self.leader() else None
-        return ToldFacts(await self.groups.standings(), loads or ToldLoads([], []), self.moves())
+        slots = [move for it in self.running.values() for move in it.recent_moves.slots_told()]
+        return ToldFacts(await self.groups.standings(), loads or ToldLoads([], []), self.moves(), slots)
 
     def moves(self) -> list[ToldMove]:
         """All that nodes which run remember, the newest first."""
@@ -80,11 +92,12 @@ class BalancedCluster(Nameservers):
 
 
 @asynccontextmanager
-async def balanced_cluster(seed: int, **config: Any) -> AsyncIterator[BalancedCluster]:
+async def balanced_cluster(seed: int, *, spare: bool = True, **config: Any) -> AsyncIterator[BalancedCluster]:
     cluster = BalancedCluster(seed, **config)
     await cluster.start_all()
     await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
-    await cluster.start(4)
+    if spare:
+        await cluster.start(4)
     following = asyncio.create_task(cluster.groups.follow())
     await cluster.until(lambda: bool(cluster.groups.voters))
     await cluster.elected()
@@ -193,5 +206,59 @@ def test_where_it_is_off_nothing_is_told_of_it() -> None:
         async with balanced_cluster(96, balance="off") as cluster:
             assert cluster.balancers[cluster.leader()].told() is None
             assert not cluster.balancers[cluster.leader()].is_on
+
+    simulate(scenario())
+
+
+async def has_busy_queue(cluster: BalancedCluster, **configs: str) -> tuple[int, int]:
+    """Three nodes lead a write group each, of which the first one has most of the traffic; half of that is one queue's.
+    That queue, and the write group."""
+    led = {replicas[0]: group for group, replicas in cluster.placements().items()}
+    (busy, *others) = led.values()
+    cluster.rates = {group: 90 * MB if group == busy else 4 * MB for group in led.values()}
+    administration = cluster.running[cluster.leader()].administration
+    await administration.create_topic("orders", 64, 1, configs)
+    topic = cluster.any_lookups().topic("orders")
+    assert topic is not None
+    assert others
+    queue_id = next(it for it in map(topic.queue_id, range(64)) if cluster.any_lookups().write_group(it) == busy)
+    cluster.busiest = {busy: [ToldQueuePart(queue_id, 0.5)]}
+    return queue_id, busy
+
+
+def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(97, balance="queues", write_groups=3, spare=False) as cluster:
+            queue_id, busy = await has_busy_queue(cluster)
+            slot = slot_of(queue_id)
+            await asyncio.sleep(2 * LOOK_SECONDS)
+            assert not cluster.any_lookups().moving_slots.wishes
+            await cluster.until(lambda: slot in cluster.any_lookups().moving_slots.wishes, 20 * LOOK_SECONDS)
+            leader = cluster.running[cluster.leader()]
+            wish = leader.lookups.moving_slots.wishes[slot]
+            (told,) = leader.recent_moves.slots_told()
+            assert (told.slot, told.topic, told.old, told.new) == (slot, "orders", busy, wish.group)
+            assert told.why.startswith(f"{BY_BALANCER}sent on node ")
+            await asyncio.sleep(6 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for == f"slot {slot} is on its way to another write group"
+            await leader.operations.slot_moved(slot, wish.group, wish.number, [busy])
+            cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 45 / 49)]}
+            cluster.rates[wish.group] += 45 * MB
+            cluster.rates[busy] -= 45 * MB
+            await asyncio.sleep(2 * REST_SECONDS)
+            assert len(leader.recent_moves.slots_told()) == 1
+            assert cluster.moves() == [], "replicas and leaders are where they were"
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize(("balance", "configs"), [("replicas", {}), ("queues", {"cleanup.policy": "compact"})])
+def test_no_queue_moves_that_may_not_or_where_queues_shall_not(balance: str, configs: dict[str, str]) -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(98, balance=balance, write_groups=3, spare=False) as cluster:
+            await has_busy_queue(cluster, **configs)
+            await asyncio.sleep(10 * LOOK_SECONDS)
+            assert not cluster.any_lookups().moving_slots.wishes
+            assert cluster.balancer().waits_for == ""
 
     simulate(scenario())

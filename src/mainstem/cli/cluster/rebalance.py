@@ -40,7 +40,7 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
         if as_json:
             print_json(plan)
         else:
-            _print_plan(plan)
+            print_plan(plan)
         return
     moved, led = _carry_out(node)
     if as_json:
@@ -53,7 +53,7 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
         click.echo("nothing is to move")
 
 
-def _print_plan(plan: BalanceView) -> None:
+def print_plan(plan: BalanceView) -> None:
     print_table(
         [">GROUP", "WHAT", ">FROM", ">TO", "~WHY"],
         [(move.group, "leader" if move.preferred else "replica", move.old, move.new, move.why) for move in plan.moves],
@@ -61,6 +61,12 @@ def _print_plan(plan: BalanceView) -> None:
     )
     for node in plan.without_room:
         print_text(f"node {node} takes nothing: too little of a disk is free (nameserver.room_percent_min)")
+    if (queue := plan.queue) is not None:
+        copies = ", whose nodes copy the former one first" if queue.copies else ""
+        print_text(
+            f"{queue.topic}:{queue.partition} had better go from write group {queue.old} to {queue.new}{copies}: "
+            f"{queue.why}: mainstem cluster move-queue {queue.topic}:{queue.partition} --to {queue.new}"
+        )
     if not plan.moves:
         return
     print_text()

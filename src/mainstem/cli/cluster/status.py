@@ -153,7 +153,9 @@ def balancing(view: ClusterView) -> list[str]:
     balancer = view.balancer
     if balancer is None:
         return []
-    what = "preferred leaders" if balancer.mode == "leaders" else "preferred leaders and replicas"
+    what = {"leaders": "preferred leaders", "replicas": "preferred leaders and replicas"}.get(
+        balancer.mode, "preferred leaders, replicas and busy queues"
+    )
     told = f"{balancer.moves_last_hour} of at most {balancer.moves_per_hour_max} moves within an hour"
     waits = f"; waits: {balancer.waits_for}" if balancer.waits_for else ""
     lines = [f"balancer: moves {what} by itself, {told}{waits}"]
@@ -161,6 +163,9 @@ def balancing(view: ClusterView) -> list[str]:
         subject = f"write group {last.group}, to be led by" if last.preferred else f"write group {last.group}, to"
         ago = duration(balancer.last_age_seconds or 0.0)
         lines.append(f"balancer: last move {ago} ago: {subject} node {last.new} instead of node {last.old}: {last.why}")
+    if (queue := balancer.last_queue) is not None:
+        subject = f"{queue.topic}:{queue.partition}, to write group {queue.new} instead of {queue.old}"
+        lines.append(f"balancer: last queue {duration(queue.age_seconds or 0.0)} ago: {subject}: {queue.why}")
     return lines
 
 

@@ -22,6 +22,14 @@ class NodeLoadView(msgspec.Struct, frozen=True, kw_only=True):
     """Of a disk 2 of its own; 0: it has none."""
 
 
+class QueuePartView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue with its part of the bytes that its write group takes in, 0 to 1, as samples tell."""
+
+    topic: str
+    partition: int
+    part: float
+
+
 class WriteGroupLoadView(msgspec.Struct, frozen=True, kw_only=True):
     """A write group's traffic, per second, as its leader measures it."""
 
@@ -29,6 +37,8 @@ class WriteGroupLoadView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: float
     requests: float
     """Batches appended, and reads of a queue that returned some."""
+    busiest: Sequence[QueuePartView] = []
+    """The queues that bring much of it, the busiest first."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +155,21 @@ class BalanceMoveView(msgspec.Struct, frozen=True, kw_only=True):
     preferred: bool = False
 
 
+class QueueShiftView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that should go to another write group, or was to go there, with its slot."""
+
+    topic: str
+    partition: int
+    slot: int
+    old: int
+    new: int
+    why: str
+    copies: bool = False
+    """Whether nodes of the new write group would have to copy the old one first."""
+    age_seconds: float | None = None
+    """How long ago that was begun; None: it was not."""
+
+
 class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     """The way to replicas that are spread evenly, and how far the cluster is on it."""
 
@@ -162,6 +187,8 @@ class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Why some cannot begin, in words."""
     without_room: Sequence[int] = []
     """Nodes that take nothing, as too little of a disk is free."""
+    queue: QueueShiftView | None = None
+    """A queue that had better go to another write group, as no other move helps a node that is too busy."""
     bytes_per_second: int = 0
     """The pace at which each node takes a replica; 0: as fast as it goes."""
 
@@ -180,7 +207,7 @@ class BalancerView(msgspec.Struct, frozen=True, kw_only=True):
     """The balancer of the metadata leader, as `nameserver.balance` has it there."""
 
     mode: str
-    """`leaders`, or `replicas`, which is both."""
+    """`leaders`, `replicas`, which is both, or `queues`, which is these and queues."""
     looked: bool
     """Whether it has looked since the node leads the metadata."""
     waits_for: str
@@ -191,6 +218,8 @@ class BalancerView(msgspec.Struct, frozen=True, kw_only=True):
     last: BalanceMoveView | None = None
     """The last one that some node remembers."""
     last_age_seconds: float | None = None
+    last_queue: QueueShiftView | None = None
+    """The same of queues."""
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,11 @@ from typing import NamedTuple, Protocol
 from mainstem.model import FeatureLevel, Node
 from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove, plan_balance
-from mainstem.nameserver.state.plans.drain_plan import Placements, Standings, moves_under_way
-from mainstem.nameserver.state.plans.load_plan import loads_of
-from mainstem.rpc.messages.loads import ToldLoads, ToldMove
+from mainstem.nameserver.state.plans.drain_plan import Placements, Standings, keeps_apart, moves_under_way
+from mainstem.nameserver.state.plans.load_plan import Loads, loads_of
+from mainstem.nameserver.state.plans.queue_plan import BusyQueue, QueueShift, plan_queue_shifts
+from mainstem.nameserver.state.plans.replica_placement import Locations
+from mainstem.rpc.messages.loads import ToldLoads, ToldMove, ToldSlotMove
 
 REST_SECONDS = 600.0
 """A write group that has moved does not move because of load for so long: if it costs its new node more than was
@@ -30,6 +32,8 @@ class ToldFacts(NamedTuple):
     standings: Standings
     loads: ToldLoads
     lately: list[ToldMove]
+    slots_lately: list[ToldSlotMove]
+    """As `lately`: the slots that were to move between write groups."""
 
 
 class PlannedBalance(NamedTuple):
@@ -41,8 +45,11 @@ class PlannedBalance(NamedTuple):
     standings: Standings
     by_load: bool
     lately: list[ToldMove]
+    slots_lately: list[ToldSlotMove]
     without_room: list[int]
     """Nodes that take nothing, as too little of a disk is free."""
+    queue: QueueShift | None
+    """The queue that should go to another write group, as nothing else helps a node that is too busy."""
 
 
 class PlannedLookups(Protocol):
@@ -55,6 +62,8 @@ class PlannedLookups(Protocol):
 
     def placements(self) -> Mapping[int, tuple[int, ...]]: ...
 
+    def slots(self) -> Sequence[int]: ...
+
 
 class BalancePlanner:
     """Makes plans on any node; each asks all nodes."""
@@ -65,9 +74,12 @@ class BalancePlanner:
         takers: Callable[[], list[int]],
         leader_of: Callable[[int], int],
         told: Callable[[], Awaitable[ToldFacts]],
+        refusal: Callable[[QueueShift], Awaitable[str]],
         room_percent_min: int,
     ) -> None:
-        """`takers` names the nodes that may give or take; `told` asks the nodes."""
+        """`takers` names the nodes that may give or take; `told` asks the nodes; `refusal` says why the metadata would
+        not move a queue, or nothing."""
+        self._refusal = refusal
         self._lookups = lookups
         self._takers = takers
         self._leader_of = leader_of
@@ -75,9 +87,15 @@ class BalancePlanner:
         self._room_percent_min = room_percent_min
 
     async def plan(
-        self, looks_max: int = LOADS_LOOKS_MAX, *, may_copy: bool = True, rest_seconds: float = REST_SECONDS
+        self,
+        looks_max: int = LOADS_LOOKS_MAX,
+        *,
+        may_copy: bool = True,
+        queues: bool = True,
+        rest_seconds: float = REST_SECONDS,
     ) -> PlannedBalance:
-        """The moves that would spread what the nodes do. A new metadata leader has a moment to hear their loads."""
+        """The moves that would spread what the nodes do; with `queues`, where none helps, of a queue. A new metadata
+        leader has a moment to hear their loads."""
         lookups = self._lookups
         for attempt in range(looks_max):
             facts = await self._told()
@@ -95,7 +113,29 @@ class BalancePlanner:
         )  # fmt: skip
         moves = await asyncio.to_thread(plan)  # of very many: some seconds
         without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
-        return PlannedBalance(moves, placements, facts.standings, loads is not None, facts.lately, without_room)
+        queue = None
+        if queues and loads is not None and not moves:
+            queue = await self._queue_shift(placements, locations, loads, facts.loads)
+        return PlannedBalance(
+            moves, placements, facts.standings, loads is not None, facts.lately, facts.slots_lately, without_room, queue
+        )
+
+    async def _queue_shift(
+        self, placements: Placements, locations: Locations, loads: Loads, told: ToldLoads
+    ) -> QueueShift | None:
+        """The queue whose move helps most, of those that the metadata would not refuse."""
+        busiest = {
+            it.group: [BusyQueue(queue.queue_id, queue.part) for queue in it.busiest]
+            for it in told.write_groups
+            if it.busiest
+        }
+        if not busiest or self._lookups.feature_level < FeatureLevel.STORED:
+            return None
+        slots, apart = list(self._lookups.slots()), partial(keeps_apart, locations)
+        for shift in await asyncio.to_thread(plan_queue_shifts, placements, loads, busiest, slots, apart):
+            if not await self._refusal(shift):
+                return shift
+        return None
 
     def _unsettled(self, placements: Placements, standings: Standings, lately: Iterable[ToldMove]) -> set[int]:
         """The nodes whose measures tell of before: they gave or took something lately, or do now, or lead what another

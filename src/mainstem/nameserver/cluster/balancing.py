@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from mainstem.model import FeatureLevel, Node, Sample
+from mainstem.model import FeatureLevel, Node, Sample, Topic, partition_of, topic_number_of
 from mainstem.nameserver.cluster.balance_planner import BalancePlanner, PlannedBalance
 from mainstem.nameserver.cluster.node_liveness import LivenessVerdict, NodeState
 from mainstem.nameserver.errors import NameserverError
@@ -22,17 +22,18 @@ from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
 from mainstem.nameserver.recent_moves import BY_BALANCER, is_by_balancer
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.moving_slots import MovingSlots
-from mainstem.nameserver.state.plans.balance_patience import HOUR_SECONDS, EarlierMove, Patience
+from mainstem.nameserver.state.plans.balance_patience import HOUR_SECONDS, EarlierMove, EarlierSlotMove, Patience
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.nameserver.state.plans.drain_plan import left_on, moves_under_way
-from mainstem.rpc.messages.loads import ToldBalancer
-from mainstem.rpc.messages.metadata import WantMove, WantPreference
+from mainstem.nameserver.state.plans.queue_plan import QueueShift
+from mainstem.rpc.messages.loads import ToldBalancer, ToldMove, ToldSlotMove
+from mainstem.rpc.messages.metadata import WantMove, WantPreference, WantSlotMove
 
 log = logging.getLogger(__name__)
 
 
 class BalancerSettings(NamedTuple):
-    """As `nameserver.config` has them; `mode` is `off`, `leaders` or `replicas`."""
+    """As `nameserver.config` has them; `mode` is `off`, `leaders`, `replicas` or `queues`."""
 
     mode: str
     look_seconds: float
@@ -59,6 +60,8 @@ class BalancedLookups(Protocol):
     def nodes(self) -> Sequence[Node]: ...
 
     def verdict(self, node_id: int) -> LivenessVerdict: ...
+
+    def topic_by_number(self, number: int) -> Topic | None: ...
 
 
 class Balancer:
@@ -88,7 +91,7 @@ class Balancer:
         self._looked = False
         self._waits_for = ""
         self._moves_last_hour = 0
-        self._begun = {"leader": 0, "replica": 0}
+        self._begun = {"leader": 0, "queue": 0, "replica": 0}
 
     @property
     def is_on(self) -> bool:
@@ -140,18 +143,27 @@ class Balancer:
 
     async def _look(self) -> None:
         settings = self._settings
-        plan = await self._planner.plan(may_copy=settings.mode == "replicas", rest_seconds=settings.rest_seconds)
+        plan = await self._planner.plan(
+            may_copy=settings.mode != "leaders", queues=settings.mode == "queues", rest_seconds=settings.rest_seconds
+        )
         self._looked = True
         earlier = [EarlierMove(it.group, it.age_seconds, is_by_balancer(it)) for it in plan.lately]
-        self._moves_last_hour = sum(it.by_balancer and it.age_seconds < HOUR_SECONDS for it in earlier)
+        slots = [EarlierSlotMove(it.slot, it.age_seconds, is_by_balancer(it)) for it in plan.slots_lately]
+        remembered: list[ToldMove | ToldSlotMove] = [*plan.lately, *plan.slots_lately]
+        self._moves_last_hour = sum(is_by_balancer(it) and it.age_seconds < HOUR_SECONDS for it in remembered)
         if why := self._unrest(plan):
             self._patience.forget()
             self._wait(why)
             return
-        verdict = self._patience.look(plan.moves, plan.placements, plan.standings, earlier)
-        self._wait(verdict.waits_for)
-        if verdict.move is not None:
-            await self._begin(verdict.move)
+        if plan.queue is not None:
+            due = self._patience.look_at_queue(plan.queue, earlier, slots)
+        else:
+            due = self._patience.look(plan.moves, plan.placements, plan.standings, earlier, slots)
+        self._wait(due.waits_for)
+        if due.move is not None:
+            await self._begin(due.move)
+        if due.queue is not None:
+            await self._move_queue(due.queue)
 
     async def _begin(self, move: BalanceMove) -> None:
         why = BY_BALANCER + move.why
@@ -161,11 +173,30 @@ class Balancer:
         else:
             told = f"its replica moves from node {move.old} to node {move.new}"
             wanted = WantMove(move.group, move.old, move.new, why)
+        await self._change(wanted)
+        log.info("write group %d: %s: %s", move.group, told, why)
+        self._begun["leader" if move.preferred else "replica"] += 1
+
+    async def _move_queue(self, shift: QueueShift) -> None:
+        topic, partition = self._lookups.topic_by_number(topic_number_of(shift.queue_id)), partition_of(shift.queue_id)
+        if topic is None:
+            return  # deleted since it was planned
+        queue = f"{topic.name}:{partition}"
+        if shift.copies:
+            self._wait(
+                f"{queue} should go to write group {shift.new}, whose nodes would copy write group {shift.old} for it: "
+                f"mainstem cluster move-queue {queue} --to {shift.new}, if that is worth it"
+            )
+            return
+        why = BY_BALANCER + shift.why
+        await self._change(WantSlotMove(topic.name, partition, shift.new, why=why))
+        log.info("%s moves with slot %d from write group %d to %d: %s", queue, shift.slot, shift.old, shift.new, why)
+        self._begun["queue"] += 1
+
+    async def _change(self, wanted: WantMove | WantPreference | WantSlotMove) -> None:
         for outcome in (await self._proposer.propose(self._requests.maker(wanted), b"")).items:
             if isinstance(outcome, NameserverError):
                 raise outcome
-        log.info("write group %d: %s: %s", move.group, told, why)
-        self._begun["leader" if move.preferred else "replica"] += 1
         self._moves_last_hour += 1
 
     def _unrest(self, plan: PlannedBalance) -> str:

@@ -29,9 +29,15 @@ from mainstem.nameserver.state.plans.drain_plan import PlannedMove, Standings, l
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.config import NodeConfig
-from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, standings_of
+from mainstem.node.node_reports import NodeReports, led_groups, loads_among, moves_among, slot_moves_among, standings_of
 from mainstem.node.views.disk_view import disk, own_disk
-from mainstem.node.views.load_views import balance_move_view, balancer_view, node_load_view, write_group_load_view
+from mainstem.node.views.load_views import (
+    balance_move_view,
+    balancer_view,
+    node_load_view,
+    queue_shift_view,
+    write_group_load_view,
+)
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.cluster import LedWriteGroup, NodeReport
 from mainstem.rpc.messages.loads import ToldLoads
@@ -98,7 +104,9 @@ class LocalClusterViews:
             ],
             slot_moves=self._slot_moves(),
             balancer=balancer_view(
-                reports.get(self._nameserver.lookups.metadata_leader), moves_among(reports.values())
+                reports.get(self._nameserver.lookups.metadata_leader),
+                moves_among(reports.values()),
+                slot_moves_among(reports.values()),
             ),
             topics=topics,
             partitions=partitions,
@@ -164,7 +172,14 @@ class LocalClusterViews:
             slots=slots,
             replication_factor=len(placed),
             replicas=replicas,
-            load=next((write_group_load_view(it) for it in loads.write_groups if it.group == number), None),
+            load=next(
+                (
+                    write_group_load_view(it, self._nameserver.lookups.topic_by_number)
+                    for it in loads.write_groups
+                    if it.group == number
+                ),
+                None,
+            ),
         )
 
     def _drains(self, standings: Standings) -> list[DrainView]:
@@ -255,6 +270,7 @@ class LocalClusterViews:
             under_way=len(moves_under_way(plan.placements, plan.standings)),
             waits_for=list(obstacles.values()),
             without_room=plan.without_room,
+            queue=queue_shift_view(plan.queue, self._nameserver.lookups.topic_by_number),
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )
 

@@ -14,7 +14,7 @@ from mainstem.node.views.explanations import (
     explain_queue,
     explain_write_group,
 )
-from mainstem.node.views.load_views import balance_move_view
+from mainstem.node.views.load_views import balance_move_view, queue_shift_view, slot_move_view
 from mainstem.rpc.messages.loads import ToldMove
 
 
@@ -60,6 +60,8 @@ class LocalExplanations:
             [begun_move_view(it) for it in balance.lately],
             [balance_move_view(it) for it in balance.moves],
             by_load=balance.by_load,
+            queue=queue_shift_view(balance.queue, self._nameserver.lookups.topic_by_number),
+            slots_begun=[slot_move_view(it) for it in balance.slots_lately],
             slots=slots,
         )
 

@@ -4,7 +4,7 @@ moves that were begun, and of those that a rebalance would begin. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from mainstem.console.views.of_cluster import (
@@ -13,6 +13,7 @@ from mainstem.console.views.of_cluster import (
     ClusterView,
     MoveView,
     NodeView,
+    QueueShiftView,
     ReplicaView,
     WriteGroupView,
 )
@@ -21,6 +22,12 @@ from mainstem.model import SLOTS
 
 BEGUN_SHOWN_MAX = 10
 """Moves that were begun, in one explanation: who wants to know more has the log."""
+
+MOVED_BY_BALANCER = {
+    "leaders": "preferred leaders",
+    "replicas": "preferred leaders and replicas",
+    "queues": "preferred leaders, replicas and busy queues",
+}
 
 GROUPS_SHOWN_MAX = 20
 """Write groups named in one sentence."""
@@ -35,6 +42,10 @@ class ExplainedCluster(NamedTuple):
     planned: Sequence[BalanceMoveView] | None
     by_load: bool = False
     unplanned: str = ""
+    queue: QueueShiftView | None = None
+    """A queue that should go to another write group."""
+    slots_begun: Sequence[QueueShiftView] = ()
+    """The moves of slots that were begun, the newest first."""
     slots: Sequence[int] = ()
     """The write group of each slot, class by class."""
 
@@ -87,13 +98,16 @@ def explain_write_group(known: ExplainedCluster, number: int) -> ExplanationView
         sentences=[
             *_slots(known, number),
             _traffic(group),
+            *_busiest(group),
             *(_replica(known, group, it) for it in replicas),
             *_spread(known, replicas),
             _leadership(known, group),
             *leaving,
             *map(_moving, moves),
             *map(_begun, begun),
+            *_slots_begun(known, lambda it: number in (it.old, it.new)),
             *_planned(known, planned),
+            *_queue_planned(known, lambda it: number in (it.old, it.new)),
             *_balancer(known),
         ],
         group=number,
@@ -267,6 +281,13 @@ def _traffic(group: WriteGroupView) -> str:
     return f"It takes in {rate(load.bytes_in)} and gives out {rate(load.bytes_out)}, in {load.requests:.0f} requests/s."
 
 
+def _busiest(group: WriteGroupView) -> Iterator[str]:
+    queues = group.load.busiest if group.load is not None else ()
+    if queues:
+        told = ", ".join(f"{it.topic}:{it.partition} {percent(it.part)}" for it in queues)
+        yield f"Of what it takes in, single queues bring: {told}."
+
+
 def _replica(known: ExplainedCluster, group: WriteGroupView, replica: ReplicaView) -> str:
     node = _node(known, replica.node)
     place = _place(node) if node is not None else ""
@@ -355,6 +376,25 @@ def _begun(move: BegunMoveView) -> str:
     )
 
 
+def _slots_begun(known: ExplainedCluster, concerned: Callable[[QueueShiftView], bool]) -> Iterator[str]:
+    for move in [it for it in known.slots_begun if concerned(it)][:BEGUN_SHOWN_MAX]:
+        why = f": {move.why}" if move.why else ", as somebody asked for"
+        yield (
+            f"{span(move.age_seconds or 0.0)} ago, {move.topic}:{move.partition} went with its slot from write group "
+            f"{move.old} to write group {move.new}{why}."
+        )
+
+
+def _queue_planned(known: ExplainedCluster, concerned: Callable[[QueueShiftView], bool]) -> Iterator[str]:
+    queue = known.queue
+    if queue is not None and concerned(queue):
+        copies = "; its nodes would copy the former one first" if queue.copies else ""
+        yield (
+            f"{queue.topic}:{queue.partition} had better go from write group {queue.old} to write group {queue.new}"
+            f"{copies}: {queue.why}."
+        )
+
+
 def _planned(known: ExplainedCluster, planned: Sequence[BalanceMoveView]) -> Iterator[str]:
     if known.planned is None:
         yield f"What a rebalance would do is not known: {known.unplanned}."
@@ -382,7 +422,7 @@ def _balancer(known: ExplainedCluster) -> Iterator[str]:
     balancer = known.view.balancer
     if balancer is None:
         return
-    what = "preferred leaders" if balancer.mode == "leaders" else "preferred leaders and replicas"
+    what = MOVED_BY_BALANCER.get(balancer.mode, balancer.mode)
     yield f"The balancer moves {what} by itself; {balancer_text(balancer)}."
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from mainstem.model import FeatureLevel
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldBalancer, ToldLoads, ToldMove
+from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldBalancer, ToldLoads, ToldMove, ToldSlotMove
 from mainstem.rpc.wire.method import Method, Nothing
 
 GROUPS_MAX = 4096
@@ -90,6 +90,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Of all nodes, from the metadata leader; None: the node is not that, or its version does not measure them."""
     moves: Annotated[list[ToldMove], msgspec.Meta(max_length=MOVES_TOLD_MAX)] = []
     """Those that the node remembers to have begun as the metadata leader, the newest last."""
+    slot_moves: Annotated[list[ToldSlotMove], msgspec.Meta(max_length=MOVES_TOLD_MAX)] = []
+    """The same of slots, which moved between write groups."""
     balancer: ToldBalancer | None = None
     """None: the node does not lead the metadata, or its balancer is off."""
 

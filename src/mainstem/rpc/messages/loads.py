@@ -21,6 +21,17 @@ Rate = Annotated[float, msgspec.Meta(ge=0)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
+QUEUES_TOLD_MAX = 4
+"""Of a write group: each brings a tenth of it at least."""
+
+
+class ToldQueuePart(msgspec.Struct, frozen=True, array_like=True):
+    """A queue, with its part of the bytes that its write group takes in, 0 to 1."""
+
+    queue_id: Annotated[int, msgspec.Meta(ge=0)]
+    part: Rate
+
+
 class ToldWriteGroupLoad(msgspec.Struct, frozen=True, array_like=True):
     """A write group's traffic, as the node that serves it measures it: rates per second, smoothed."""
 
@@ -33,6 +44,8 @@ class ToldWriteGroupLoad(msgspec.Struct, frozen=True, array_like=True):
     """Batches appended, and reads of a queue that returned some."""
     seconds: Rate = 0.0
     """How long the node has measured this."""
+    busiest: Annotated[list[ToldQueuePart], msgspec.Meta(max_length=QUEUES_TOLD_MAX)] = []
+    """The queues that bring most of it, the busiest first; empty: none brings much, or the node does not say."""
 
 
 class ToldLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +92,23 @@ class ToldMove(msgspec.Struct, frozen=True, array_like=True):
     age_seconds: Rate
 
 
+class ToldSlotMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition was to move from write group `old` to write group `new`, with its slot. `why` is for people."""
+
+    slot: Annotated[int, msgspec.Meta(ge=0)]
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    old: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    new: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    why: str
+    age_seconds: Rate
+
+
 class ToldBalancer(msgspec.Struct, frozen=True, kw_only=True):
     """The balancer of the metadata leader, where it is on."""
 
     mode: str
-    """`leaders`, or `replicas`, which is both."""
+    """`leaders`, `replicas`, which is both, or `queues`, which is these and queues."""
     looked: bool = False
     """Whether it has looked since the node leads the metadata."""
     waits_for: str = ""

@@ -153,6 +153,8 @@ class WantSlotMove(msgspec.Struct, frozen=True, tag="slot move"):
     beside: Annotated[list[tuple[Name, int]], msgspec.Meta(max_length=BESIDE_MAX)] = []
     """Other partitions of the slot that are to have as few copies as that write group keeps: topics and partitions.
     From `REDUCED` on."""
+    why: str = ""
+    """The reason, for people."""
 
 
 class WantSlotMoveBegun(msgspec.Struct, frozen=True, tag="slot move begins"):

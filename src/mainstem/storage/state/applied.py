@@ -20,6 +20,7 @@ from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import UNKNOWN
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.state.busy_queues import BusyQueues
 from mainstem.storage.state.manifest_queue import RECORDED, ManifestQueue
 from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.slot_moves import SlotMoves
@@ -65,6 +66,7 @@ class AppliedState:
         )
         self.remote = remote
         self.waiters = Waiters(self.table)
+        self.busy_queues = BusyQueues()
 
     def grow(self, groups: int) -> None:
         """From now on blocks of so many write groups are applied."""
@@ -97,6 +99,7 @@ class AppliedState:
         if header.kind == KIND_DATA:
             self.index.add(header, directory, payload)
             self.waiters.committed(watched)
+            self.busy_queues.applied(header.group, directory, header.payload_length)
 
     def awaits(self, group: int, command: control.Command) -> bool:
         return isinstance(command, control.QueuesArrived) and self.moves.awaits(group, command)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove, beginning, preferring
 from mainstem.nameserver.state.plans.drain_plan import Placements, Standings
+from mainstem.nameserver.state.plans.queue_plan import QueueShift
 
 LOOKS_MIN = 3
 """Looks a minute apart: loads are smoothed over half of one, so a burst that is over does not count at the third."""
@@ -26,12 +27,22 @@ class DueMove(NamedTuple):
 
     move: BalanceMove | None
     waits_for: str = ""
+    queue: QueueShift | None = None
+    """Begins in the place of a move."""
 
 
 class EarlierMove(NamedTuple):
     """A move of a write group that somebody has begun."""
 
     group: int
+    age_seconds: float
+    by_balancer: bool
+
+
+class EarlierSlotMove(NamedTuple):
+    """The same of a slot, between write groups."""
+
+    slot: int
     age_seconds: float
     by_balancer: bool
 
@@ -54,12 +65,18 @@ class Patience:
         self._looks.clear()
 
     def look(
-        self, moves: Sequence[BalanceMove], placements: Placements, standings: Standings, earlier: Iterable[EarlierMove]
+        self,
+        moves: Sequence[BalanceMove],
+        placements: Placements,
+        standings: Standings,
+        earlier: Iterable[EarlierMove],
+        earlier_slots: Iterable[EarlierSlotMove] = (),
     ) -> DueMove:
         """Which of the planned moves begins now. The caller begins it."""
         earlier = list(earlier)
         self._looks = {node: self._looks.get(node, 0) + 1 for node in sorted({move.old for move in moves})}
         resting = {it.group for it in earlier if it.age_seconds < self._rest_seconds}
+        all_earlier: list[EarlierMove | EarlierSlotMove] = [*earlier, *earlier_slots]
         begun, obstacles = beginning(moves, placements, standings)
         may_begin = {(*it, False) for it in begun}
         may_begin |= {(it.group, it.old, it.new, True) for it in preferring(moves, placements, standings)}
@@ -70,28 +87,56 @@ class Patience:
             if not against and (move.group, move.old, move.new, move.preferred) not in may_begin:
                 against = obstacles.get(move.group, f"write group {move.group}: another move of it comes first")
             if not against and waiting.isdisjoint((move.old, move.new)):
-                return self._within_bounds(move, earlier)
+                return self._within_bounds(move, all_earlier)
             why = why or against
             waiting |= {move.old, move.new}
         return DueMove(None, why)
 
+    def look_at_queue(
+        self, queue: QueueShift, earlier: Iterable[EarlierMove], earlier_slots: Iterable[EarlierSlotMove]
+    ) -> DueMove:
+        """Whether a queue begins to move now, where no other move is planned."""
+        earlier_slots = list(earlier_slots)
+        self._looks = {queue.node: self._looks.get(queue.node, 0) + 1}
+        resting = {it.slot for it in earlier_slots if it.age_seconds < self._rest_seconds}
+        if why := self._too_soon(queue.node):
+            return DueMove(None, why)
+        if queue.slot in resting:
+            minutes = self._rest_seconds / 60
+            return DueMove(None, f"slot {queue.slot} has moved within the last {minutes:.0f} minutes, and rests")
+        if why := self._enough([*earlier, *earlier_slots]):
+            return DueMove(None, why)
+        if not queue.copies:  # else the caller begins nothing
+            self._looks.clear()
+        return DueMove(None, queue=queue)
+
+    def _too_soon(self, node: int) -> str:
+        if (looks := self._looks[node]) >= LOOKS_MIN:
+            return ""
+        return f"node {node} should give something away at {looks} of {LOOKS_MIN} looks so far"
+
     def _against(self, move: BalanceMove, resting: Collection[int]) -> str:
-        if (looks := self._looks[move.old]) < LOOKS_MIN:
-            return f"node {move.old} should give something away at {looks} of {LOOKS_MIN} looks so far"
+        if why := self._too_soon(move.old):
+            return why
         if move.group in resting:
             minutes = self._rest_seconds / 60
             return f"write group {move.group} has moved within the last {minutes:.0f} minutes, and rests"
         return ""
 
-    def _within_bounds(self, move: BalanceMove, earlier: Iterable[EarlierMove]) -> DueMove:
-        own = sorted(it.age_seconds for it in earlier if it.by_balancer and it.age_seconds < HOUR_SECONDS)
-        if len(own) >= self._moves_per_hour_max:
-            minutes = (HOUR_SECONDS - own[self._moves_per_hour_max - 1]) / 60
-            return DueMove(
-                None,
-                f"it has begun {len(own)} moves within an hour, which are as many as it may; the next comes in "
-                f"{minutes:.0f} minutes",
-            )
+    def _within_bounds(self, move: BalanceMove, earlier: Iterable[EarlierMove | EarlierSlotMove]) -> DueMove:
+        if why := self._enough(earlier):
+            return DueMove(None, why)
         self._looks.pop(move.old, None)
         self._looks.pop(move.new, None)
         return DueMove(move)
+
+    def _enough(self, earlier: Iterable[EarlierMove | EarlierSlotMove]) -> str:
+        """Why no more begins within this hour; empty: it may."""
+        own = sorted(it.age_seconds for it in earlier if it.by_balancer and it.age_seconds < HOUR_SECONDS)
+        if len(own) < self._moves_per_hour_max:
+            return ""
+        minutes = (HOUR_SECONDS - own[self._moves_per_hour_max - 1]) / 60
+        return (
+            f"it has begun {len(own)} moves within an hour, which are as many as it may; the next comes in "
+            f"{minutes:.0f} minutes"
+        )

@@ -157,7 +157,11 @@ class LoadModel:
     def part(self, group: int, replicas: tuple[int, ...], node: int) -> Values:
         """The part of it that comes from one write group with these replicas."""
         traffic = self._loads.write_groups.get(group)
-        if traffic is None or node not in replicas:
+        return NONE if traffic is None else self.part_of(traffic, replicas, node)
+
+    def part_of(self, traffic: WriteGroupTraffic, replicas: tuple[int, ...], node: int) -> Values:
+        """The part of a node's measures that comes from a write group with this traffic and these replicas."""
+        if node not in replicas:
             return NONE
         if leader_of(replicas, self._loads.nodes) != node:
             return (traffic.bytes_in, 0.0, 0.0, 0.0, 0.0)

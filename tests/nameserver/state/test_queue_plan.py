@@ -1,0 +1,108 @@
+"""A queue goes to another write group only where nothing else helps a node that is too busy, and where that does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstem.model import Location, slot_of
+from mainstem.nameserver.state.plans.drain_plan import keeps_apart
+from mainstem.nameserver.state.plans.load_plan import (
+    BAND,
+    GAIN,
+    LoadModel,
+    Loads,
+    NodeMeasure,
+    WriteGroupTraffic,
+)
+from mainstem.nameserver.state.plans.queue_plan import SHIFTS_MAX, BusyQueue, QueueShift, plan_queue_shifts
+
+MB = 1e6
+IDLE = NodeMeasure(0.0, 0.0, True)
+APART = partial(keeps_apart, dict.fromkeys(range(1, 10), Location()))
+
+FIRST, SECOND = 1 << 32, 1 << 32 | 1
+"""Queues of one topic, in slots of their own."""
+
+
+def slots(**groups: int) -> list[int]:
+    """The write group of each slot: 0, but for those of these queues."""
+    found = [0] * 4096
+    for queue, group in groups.items():
+        found[slot_of(int(queue.removeprefix("q")))] = group
+    return found
+
+
+TRIO = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
+
+
+def loads(*rates: float) -> Loads:
+    """Write groups that take in so much, which nobody reads."""
+    return Loads(dict.fromkeys((1, 2, 3), IDLE), {group: WriteGroupTraffic(rate) for group, rate in enumerate(rates)})
+
+
+def test_one_of_two_busy_queues_goes_to_the_idlest_write_group_of_another_leader() -> None:
+    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.4)]}
+    first, *others = plan_queue_shifts(TRIO, loads(90 * MB, 5 * MB, 6 * MB), busiest, slots(), APART)
+    assert (first.old, first.new, first.node, first.copies) == (0, 1, 1, False)
+    assert first.queue_id in (FIRST, SECOND)
+    assert first.why == (
+        "sent on node 1 180.0 MB/s, the mean 67.3 MB/s, and it brings 50 % of write group 0; afterwards 90.0 MB/s"
+    )
+    assert len(others) == SHIFTS_MAX - 1
+
+
+def test_a_queue_that_is_all_that_its_write_group_has_stays() -> None:
+    assert plan_queue_shifts(TRIO, loads(90 * MB, 5 * MB, 6 * MB), {0: [BusyQueue(FIRST, 1.0)]}, slots(), APART) == []
+
+
+def test_nothing_moves_where_no_node_is_too_busy() -> None:
+    assert plan_queue_shifts(TRIO, loads(30 * MB, 29 * MB, 31 * MB), {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART) == []
+
+
+def test_a_leader_changes_before_a_queue_moves() -> None:
+    placements = {**TRIO, 3: (1, 2, 3)}
+    busy = loads(40 * MB, 1 * MB, 1 * MB, 40 * MB)
+    assert plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART) == []
+
+
+def test_a_queue_that_is_not_in_the_write_group_any_more_is_no_candidate() -> None:
+    moved = slots(**{f"q{FIRST}": 1})
+    busy = loads(90 * MB, 5 * MB, 6 * MB)
+    assert plan_queue_shifts(TRIO, busy, {0: [BusyQueue(FIRST, 0.5)]}, moved, APART) == []
+
+
+def test_write_groups_with_another_number_of_replicas_take_nothing_and_those_on_other_nodes_come_last() -> None:
+    placements = {0: (1, 2), 1: (2, 1), 2: (3, 4), 3: (3,)}
+    busy = Loads(
+        dict.fromkeys((1, 2, 3, 4), IDLE),
+        {0: WriteGroupTraffic(90 * MB), 1: WriteGroupTraffic(3 * MB), 2: WriteGroupTraffic(90 * MB)},
+    )
+    found = plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    assert {it.new for it in found} <= {1, 2}
+    assert sorted(found, key=lambda it: it.copies) == found
+
+
+@given(
+    st.lists(st.floats(0, 200 * MB), min_size=3, max_size=3),
+    st.dictionaries(st.integers(0, 2), st.floats(0.1, 1.0), min_size=1),
+)
+def test_each_shift_makes_the_fullest_of_its_nodes_lighter(rates: list[float], parts: dict[int, float]) -> None:
+    queues = {group: group + 1 << 32 for group in parts}
+    busiest = {group: [BusyQueue(queues[group], part)] for group, part in parts.items()}
+    where = slots(**{f"q{queue}": group for group, queue in queues.items()})
+    before = loads(*rates)
+    model = LoadModel(before, TRIO)
+    values = model.values(TRIO)
+    for shift in plan_queue_shifts(TRIO, before, busiest, where, APART):
+        moved = rates[shift.old] * parts[shift.old]
+        after = list(rates)
+        after[shift.old] -= moved
+        after[shift.new] += moved
+        then = LoadModel(loads(*after), TRIO)
+        fuller = max(map(model.load, then.values(TRIO).values()))
+        assert model.load(values[shift.node]) > 1 + BAND
+        assert fuller <= model.load(values[shift.node]) - GAIN + 1e-6
+        assert shift == QueueShift(shift.queue_id, shift.old, shift.new, shift.node, False, shift.why)
