@@ -312,8 +312,9 @@ class Outcome(enum.Enum):
 class TopicSettings:
     """The effective settings of a topic, parsed from its configs over the node's defaults.
 
-    Names follow Kafka's topic configs (`retention.records` and `segment.records` are Mainstem's own) with dots as
-    underscores; times in ms, sizes in bytes, -1 is unlimited; -2, of local limits: as the whole topic's.
+    Names follow Kafka's topic configs (`retention.records`, `segment.records` and `read.spread.enable` are Mainstem's
+    own) with dots as underscores; times in ms, sizes in bytes, -1 is unlimited; -2, of local limits: as the whole
+    topic's.
     """
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
@@ -336,6 +337,7 @@ class TopicSettings:
     remote_log_delete_on_disable: bool = False
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
+    read_spread_enable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,6 +280,7 @@ class Broker:
             self.leadership,
             self.routing,
             enabled=self.config.rack_aware_reads,
+            catch_up=self.config.catch_up_from_replicas,
             apart=self.apart,
         )
         self.static_config = self.config
@@ -309,6 +310,7 @@ class Broker:
         self.auto_creation.partitions = config.num_partitions
         self.auto_creation.replication_factor = config.default_replication_factor
         self.nearer_replicas.enabled = config.rack_aware_reads
+        self.nearer_replicas.catch_up = config.catch_up_from_replicas
         self.fetch_sessions.limit(config.fetch_sessions_max)
         self.telemetry.bytes_max = config.telemetry_bytes_max
 

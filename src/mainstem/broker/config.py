@@ -43,6 +43,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Partitions that all sessions together remember, about 200 bytes each; beyond it there are no new
     sessions."""
 
+    catch_up_from_replicas: bool = False
+    """A leader sends consumers that name their rack, and read what its memory has no more, to another replica."""
+
     rack_aware_reads: bool = False
     """replica.selector.class: a leader sends consumers that name their rack to a replica there."""
 

@@ -98,6 +98,11 @@ class QueueRouting:
             self._settled = brokers
         return changed
 
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """The brokers that queues spread over, once they have been the same for a while; empty before."""
+        return self._settled
+
     def is_misplaced(self, queue_id: int) -> bool:
         """Whether a client should be told to look for another broker: it came here before that one was there. While
         brokers come or go nobody is sent away, since nodes may hear of it in any order."""

@@ -185,6 +185,16 @@ class FollowedLog(NamedTuple):
     """That of the leader that this node follows."""
 
 
+class FollowersRead(enum.IntEnum):
+    """Of which topics a reader may be served from replicas that other nodes lead. As an integer, a plan's
+    `from_followers`."""
+
+    NEVER = 0
+    ALL = 1
+    SPREAD = 2
+    """Those whose readers are spread over replicas."""
+
+
 # --- blocks ---------------------------------------------------------------------------------------------
 
 CHUNK_BYTES = 4 << 20

@@ -43,8 +43,19 @@ class ReadPlan(Protocol):
         `bytes_max` and of its own bound. Without reads: all are read."""
         ...
 
-    def put(self, found: QueueSlice) -> None:
-        """Settle the first of the partitions that are wanted."""
+    @property
+    def is_spread(self) -> bool:
+        """Whether the readers of the topic of the first of the partitions that are wanted are spread over nodes."""
+        ...
+
+    @property
+    def share_to(self) -> int:
+        """The node that the reader is sent to for such topics; -1: none."""
+        ...
+
+    def put(self, found: QueueSlice, sent_to: int = -1) -> None:
+        """Settle the first of the partitions that are wanted. `sent_to`: the node that its reader is sent to; -1: it is
+        served here."""
         ...
 
     def ends(self) -> Mapping[int, int]:

@@ -196,14 +196,16 @@ class RemoteMessageStore:
     def read_at_once(self, plan: ReadPlan, took: Callable[[int, int], object] = lambda node_id, size: None) -> None:
         """`took` is told of each tail that is read: which node told of it, and how many bytes of batches it gave."""
         while (wanted := plan.wanted(1, ANY_BYTES)).reads:
-            if self._is_misplaced(wanted.reads[0].queue_id):
+            misplaced = self._is_misplaced(wanted.reads[0].queue_id)
+            if misplaced and not plan.is_spread:
                 plan.put(_none_of(wanted.reads)[0])
                 continue
             found = self._cache.read(wanted.reads[0], wanted.bytes_max, whole_first=wanted.whole_first)
             if found is None:
                 return
-            plan.put(found)
-            if found.batches:
+            sent = plan.is_spread and not misplaced and plan.share_to >= 0
+            _settle(plan, found, misplaced=misplaced)
+            if found.batches and not sent:
                 took(self._cache.tails[found.queue_id].node_id, sum(map(len, found.batches)))
 
     async def read(
@@ -227,8 +229,7 @@ class RemoteMessageStore:
         while reads.round == begun and (wanted := reads.wanted(READS_MAX, bytes_max)).reads:
             for found in await self._read(wanted.reads, wanted.bytes_max, told, whole_first=wanted.whole_first):
                 if reads.round == begun:
-                    here = not self._is_misplaced(found.queue_id)
-                    reads.put(found if here else found._replace(outcome=Outcome.NOT_LEADER, batches=[]))
+                    _settle(reads, found, misplaced=self._is_misplaced(found.queue_id))
         return []
 
     async def _read(
@@ -369,6 +370,15 @@ def by_write_group(queue_ids: Sequence[int], group_of: Callable[[int], int]) -> 
     for queue_id in queue_ids:
         by_group.setdefault(group_of(queue_id), []).append(queue_id)
     return by_group
+
+
+def _settle(plan: ReadPlan, found: QueueSlice, *, misplaced: bool) -> None:
+    """Settle a partition with what was read of it. `misplaced`: its clients have another broker, which alone
+    sends readers on where these are spread; any broker serves those that came so."""
+    if not plan.is_spread:
+        plan.put(found._replace(outcome=Outcome.NOT_LEADER, batches=[]) if misplaced else found)
+    else:
+        plan.put(found, -1 if misplaced else plan.share_to)
 
 
 def _none_of(reads: Sequence[QueueRead]) -> list[QueueSlice]:

@@ -14,7 +14,15 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.memory_store import MemoryStore
 
 from mainstem.broker.fetching.nearer_replicas import NearerReplicas
-from mainstem.kernel import COMMITTED_END, NEXT_OFFSET, FetchPlan, FollowedLog, QueueTable, RecentIndex
+from mainstem.kernel import (
+    COMMITTED_END,
+    NEXT_OFFSET,
+    FetchPlan,
+    FollowedLog,
+    FollowersRead,
+    QueueTable,
+    RecentIndex,
+)
 from mainstem.model import SLOTS_OF_ALL, Topic, slot_of
 from mainstem.ports import ReadPlan
 from mainstem.prompt_future import PromptFuture
@@ -24,7 +32,7 @@ from mainstem.protocol.messages.fetch import FetchRequest
 LED, FOLLOWED = range(2)
 EPOCH = 3
 HERE, NEAR, FAR = "here", "near", "far"
-ANOTHER_NODE = 5
+ANOTHER_NODE, PATIENT_NODE, SHARING_NODE = 5, 6, 7
 WAIT_MS = 30
 
 
@@ -68,18 +76,29 @@ class Choice(NearerReplicas):
     def __init__(self) -> None:
         pass
 
-    def are_here(self, rack: str) -> bool:
-        return rack == HERE
+    def are_here(self, rack: str, *, spread: bool) -> FollowersRead:
+        if rack == HERE:
+            return FollowersRead.ALL
+        return FollowersRead.SPREAD if rack == NEAR and spread else FollowersRead.NEVER
 
     def of(self, rack: str, listener: str) -> dict[int, int] | None:
         return {LED: ANOTHER_NODE} if rack == NEAR else None
 
+    def for_history(self, rack: str, listener: str, reader: int) -> dict[int, int] | None:
+        return {LED: PATIENT_NODE} if rack == FAR else None
 
-async def world() -> tuple[Fakes, Topic]:
+    def share(self, rack: str, listener: str, reader: int) -> dict[int, int] | None:
+        return {LED: SHARING_NODE} if rack in (FAR, HERE) else None
+
+    def broker_for(self, rack: str, listener: str, reader: int) -> int:
+        return -1
+
+
+async def world(**configs: str) -> tuple[Fakes, Topic]:
     fakes = make_broker(LoopClock())
     store = ReplicaStore()
     fakes.broker.store, fakes.broker.nearer_replicas = store, Choice()
-    topic = await fakes.topic(partitions=2)
+    topic = await fakes.topic(partitions=2, **configs)
     store.place(topic)
     return fakes, topic
 
@@ -152,5 +171,29 @@ def test_a_follower_serves_its_rack_and_refuses_what_it_has_not_when_the_wait_is
         ahead = parts(await ask(fakes, of_rack(HERE, topic, Ask(FOLLOWED, 4), max_wait_ms=WAIT_MS)))[FOLLOWED]
         assert fakes.broker.store.waits == 2, "it may come"
         assert (ahead.error_code, ahead.high_watermark) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("rack", "told"), [(FAR, 6), (HERE, -1), ("", -1)])
+def test_a_reader_of_what_memory_has_no_more_is_sent_away(rack: str, told: int) -> None:
+    async def story() -> None:
+        fakes, topic = await world()
+        old, new = [parts(await ask(fakes, of_rack(rack, topic, Ask(LED, offset))))[LED] for offset in (1, 3)]
+        assert (old.preferred_read_replica, new.preferred_read_replica) == (told, -1)
+        assert (old.high_watermark, old.log_start_offset, old.records or b"") == (3, 0, b"")
+
+    asyncio.run(story())
+
+
+def test_readers_of_a_spread_topic_are_told_of_its_replicas_and_served_by_them() -> None:
+    async def story() -> None:
+        fakes, topic = await world(read_spread_enable="true")
+        for rack, told in ((FAR, SHARING_NODE), (HERE, SHARING_NODE), (NEAR, ANOTHER_NODE), ("", -1)):
+            led = parts(await ask(fakes, of_rack(rack, topic, Ask(LED, 3))))[LED]
+            assert led.preferred_read_replica == told
+        for rack, error in ((NEAR, ErrorCode.NONE), (FAR, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
+            followed = parts(await ask(fakes, of_rack(rack, topic, Ask(FOLLOWED, 3))))[FOLLOWED]
+            assert followed.error_code == error
 
     asyncio.run(story())

@@ -11,7 +11,8 @@ from tests.fakes.memory_store import MemoryStore
 from tests.fakes.metadata import FakeMetadata
 
 from mainstem.broker.fetching.nearer_replicas import NearerReplicas
-from mainstem.broker.queue_routing import QueueRouting
+from mainstem.broker.queue_routing import SETTLED_SECONDS, QueueRouting
+from mainstem.kernel import FollowersRead
 from mainstem.model import ListenerAddress, Node, NodeRole, QueueRange, queue_id_of
 
 RACKS = {1: "east", 2: "west", 3: "west", 4: "north", 5: None}
@@ -31,19 +32,23 @@ class World:
     leadership: FakeLeadership
     rack: str = "east"
     enabled: bool = True
+    catch_up: bool = False
     apart: bool = False
 
     def nearer(self, rack: str, listener: str = LISTENER) -> dict[int, int] | None:
-        return self._choice().of(rack, listener)
+        return self.choice().of(rack, listener)
 
-    def are_here(self, rack: str) -> bool:
-        return self._choice().are_here(rack)
+    def are_here(self, rack: str, *, spread: bool = False) -> FollowersRead:
+        return self.choice().are_here(rack, spread=spread)
 
-    def _choice(self) -> NearerReplicas:
+    def choice(self) -> NearerReplicas:
         routing = QueueRouting(1, self.metadata, self.leadership, apart=self.apart)
+        for now in (0.0, SETTLED_SECONDS):
+            routing.look(now)
         return NearerReplicas(
-            1, self.rack, self.metadata, self.leadership, routing, enabled=self.enabled, apart=self.apart
-        )
+            1, self.rack, self.metadata, self.leadership, routing,
+            enabled=self.enabled, catch_up=self.catch_up, apart=self.apart,
+        )  # fmt: skip
 
 
 @pytest.fixture
@@ -117,3 +122,50 @@ def test_a_node_without_a_rack_has_no_consumers_of_its_own(world: World) -> None
     assert not world.are_here("")
     assert not world.are_here("west")
     assert world.nearer("west") == dict.fromkeys(QUEUES, 2)
+
+
+READERS = range(2, 200, 2)
+"""Connections: a client that has two of them, one after the other, may read by each second one."""
+
+
+def test_readers_of_old_records_go_to_a_replica_in_their_rack_or_to_any_other(world: World) -> None:
+    assert world.choice().for_history("east", LISTENER, 7) is None, "unless leaders are set to send them"
+    assert not world.are_here("west")
+    world.catch_up = True
+    assert world.are_here("west") == FollowersRead.ALL, "wherever a leader sends them from"
+    choice = world.choice()
+    assert choice.for_history("", LISTENER, 7) is None, "it may not know what it is told"
+    assert {node for reader in READERS for node in (choice.for_history("west", LISTENER, reader) or {}).values()} == {
+        2,
+        3,
+    }
+    found = [(choice.for_history("east", LISTENER, reader) or {})[QUEUES[0]] for reader in READERS]
+    assert {it: found.count(it) > len(READERS) / 8 for it in found} == dict.fromkeys((2, 3, 4, 5), True)
+    world.leadership.replica_nodes = dict.fromkeys(QUEUES, (1,))
+    assert world.choice().for_history("east", LISTENER, 7) is None
+
+
+def test_readers_of_a_spread_topic_go_to_all_replicas_the_leader_included(world: World) -> None:
+    assert world.are_here("west", spread=True) == FollowersRead.SPREAD
+    choice = world.choice()
+    assert choice.share("", LISTENER, 7) is None
+    found = [(choice.share("nowhere", LISTENER, reader) or {}).get(QUEUES[0], 1) for reader in READERS]
+    assert {it: found.count(it) > len(READERS) / 10 for it in found} == dict.fromkeys((1, 2, 3, 4, 5), True)
+    world.metadata.dead |= {2, 4, 5}
+    found = [(world.choice().share("nowhere", LISTENER, reader) or {}).get(QUEUES[0], 1) for reader in READERS]
+    assert set(found) == {1, 3}
+
+
+def test_brokers_without_storage_share_the_readers_of_a_spread_topic(world: World) -> None:
+    assert {world.choice().broker_for("east", LISTENER, reader) for reader in READERS} == {-1}
+    world.metadata.nodes_known = [node(it, None, roles=frozenset({NodeRole.BROKER})) for it in (1, 6, 7)]
+    world.metadata.nodes_known.append(node(2, "west"))
+    world.apart = True
+    assert world.choice().share("east", LISTENER, 7) is None, "it leads nothing"
+    assert not world.are_here("east", spread=True)
+    choice = world.choice()
+    assert choice.broker_for("", LISTENER, 7) == -1
+    found = [choice.broker_for("east", LISTENER, reader) for reader in READERS]
+    assert {it: found.count(it) > len(READERS) / 6 for it in found} == dict.fromkeys((-1, 6, 7), True)
+    world.metadata.dead |= {6, 7}
+    assert {world.choice().broker_for("east", LISTENER, reader) for reader in READERS} == {-1}

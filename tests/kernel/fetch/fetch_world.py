@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -183,8 +184,8 @@ class Log(NamedTuple):
     term: int
 
 
-def resolver(kernel: ModuleType) -> Any:
-    topics = {number: kernel.PlannedTopic(number, 5) for number in range(4)}
+def resolver(kernel: ModuleType, spread: Collection[int] = ()) -> Any:
+    topics = {number: kernel.PlannedTopic(number, 5, spread=number in spread) for number in range(4)}
     unknown = kernel.PlannedTopic(0, 0, Verdict.UNKNOWN_TOPIC)
     return lambda key: topics.get(number_of(key), unknown)
 

@@ -4,6 +4,7 @@ of the two against each other."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,7 +28,7 @@ from tests.kernel.fetch.fetch_world import (
     whole,
 )
 
-from mainstem.kernel import Verdict
+from mainstem.kernel import FollowersRead, Verdict
 from mainstem.kernel.pure.fetch_response import JOINED_BYTES_MAX, SCATTERED_BYTES_FROM
 from mainstem.model import (
     Buffer,
@@ -76,6 +77,18 @@ asked_topics = st.lists(
 )  # fmt: skip
 
 
+class Sent(NamedTuple):
+    """The nodes, by write group, for all readers, for those of spread topics, and for what memory does not have."""
+
+    nearer: dict[int, int]
+    share: dict[int, int]
+    for_history: dict[int, int]
+    spread: set[int]
+    """The topics whose readers are spread."""
+    followers_of_spread: bool
+    """Whether followers are read for these alone."""
+
+
 class Expected(NamedTuple):
     verdict: int
     high_watermark: int
@@ -85,7 +98,7 @@ class Expected(NamedTuple):
 
 
 def expected_of(
-    world: World, row: Any, bytes_left: int, whole_first: bool, nearer_of: dict[int, int]
+    world: World, row: Any, bytes_left: int, whole_first: bool, sent: Sent, in_memory: Callable[..., bool]
 ) -> tuple[Expected, bool]:
     """The outcome for one partition, and whether waiting could make it better."""
 
@@ -100,6 +113,9 @@ def expected_of(
     if not world.led(queue_id):
         return refused(Verdict.NOT_LEADER)
     followed = world.followed(queue_id)
+    spread = number_of(row.key) in sent.spread
+    if followed and sent.followers_of_spread and not spread:
+        return refused(Verdict.NOT_LEADER)
     if not world.known(queue_id):
         return refused(Verdict.NOT_LEADER if followed else Verdict.UNKNOWN_QUEUE)
     if row.current_leader_epoch not in (-1, world.term(queue_id)):
@@ -110,10 +126,14 @@ def expected_of(
         return Expected(Verdict.OK, high_watermark, start, b""), False
     if not start <= row.fetch_offset <= high_watermark + world.appended_ahead.get(queue_id, 0):
         return refused(Verdict.OFFSET_OUT_OF_RANGE)
-    nearer = -1 if followed else nearer_of.get(world.group(queue_id), -1)
+    group = world.group(queue_id)
+    nearer = -1 if followed else sent.nearer.get(group, sent.share.get(group, -1) if spread else -1)
+    budget = min(row.bytes_max, bytes_left)
+    if nearer < 0 and not followed and row.fetch_offset < high_watermark and (budget > 0 or whole_first):
+        known = in_memory(queue_id, row.fetch_offset, budget, whole_first)
+        nearer = -1 if known else sent.for_history.get(group, -1)
     if nearer >= 0:
         return Expected(Verdict.OK, high_watermark, start, b"", nearer), True
-    budget = min(row.bytes_max, bytes_left)
     found: list[bytes] = []
     next_offset = row.fetch_offset
     if row.fetch_offset < high_watermark and (budget > 0 or whole_first):
@@ -129,7 +149,14 @@ def expected_of(
     topics=asked_topics,
     bytes_max=st.sampled_from([0, 150, 400, LARGE + 300, 1 << 30]),
     followed=st.sets(st.integers(0, 2)),
-    nearer=st.sampled_from([{}, {}, {0: 0}, {0: 5, 1: 6, 2: 7}]),
+    sent=st.builds(
+        Sent,
+        nearer=st.sampled_from([{}, {}, {0: 0}, {0: 5, 1: 6, 2: 7}]),
+        share=st.sampled_from([{}, {0: 8, 2: 9}]),
+        for_history=st.sampled_from([{}, {1: 3}, {0: 2, 1: 3, 2: 4}]),
+        spread=st.sets(st.integers(0, 4)),
+        followers_of_spread=st.booleans(),
+    ),
 )
 def test_a_round_reads_what_the_queues_hold(
     added: list[list[tuple[int, int, int]]],
@@ -139,7 +166,7 @@ def test_a_round_reads_what_the_queues_hold(
     topics: list[tuple[int, list[FetchPartition]]],
     bytes_max: int,
     followed: set[int],
-    nearer: dict[int, int],
+    sent: Sent,
 ) -> None:
     world = World(cache_bytes)
     world.follow(followed)
@@ -152,13 +179,23 @@ def test_a_round_reads_what_the_queues_hold(
     frames = []
     for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
         plan = plan_of(kernel, 12, asking(12, *topics))
-        if nearer:
-            plan.nearer = nearer
-        plan.begin(resolver(kernel), bytes_max)
+        if sent.nearer:
+            plan.nearer = sent.nearer
+        plan.share, plan.for_history = sent.share or None, sent.for_history or None
+        plan.from_followers = FollowersRead.SPREAD if sent.followers_of_spread else FollowersRead.ALL
+        plan.begin(resolver(kernel, sent.spread), bytes_max)
+        asked = {number_of(row.key) for row in plan.partitions()}
+        assert plan.has_spread == bool(asked & sent.spread - {4})
+
+        def in_memory(
+            queue_id: int, offset: int, budget: int, whole_first: bool, table: Any = table, index: Any = index
+        ) -> bool:
+            return index.read(table.find(queue_id), offset, budget, whole_first) is not None
+
         expected: list[Expected] = []
         left, final, served = bytes_max, not len(plan), 0
         for row in plan.partitions():
-            outcome, ends = expected_of(world, row, left, left == bytes_max, nearer)
+            outcome, ends = expected_of(world, row, left, left == bytes_max, sent, in_memory)
             expected.append(outcome)
             left -= len(outcome.data)
             final = final or ends
@@ -225,6 +262,30 @@ def test_a_session_repeats_the_node_that_is_nearer(kernel: ModuleType) -> None:
         told = {part.partition_index: part.preferred_read_replica for part in answered}
         assert told.get(1, -1) == (-1 if nearer is None else 4)
         assert told.get(other, -1) == -1
+
+
+@both
+def test_readers_of_a_spread_topic_are_sent_on_with_the_offsets_alone(kernel: ModuleType) -> None:
+    plan = plan_of(kernel, 12, asking(12, (1, [at(0, 3, leader_epoch=7)]), (2, [at(0, 3)]), (2, [at(1, 3)])))
+    assert (plan.share_to, plan.has_spread) == (-1, False)
+    plan.begin(resolver(kernel, {2}), 1000)
+    assert plan.has_spread
+    offsets = QueueOffsets(1, 9, 9, 7, 8)
+    told = []
+    for sent_to in (-1, 5, 6):
+        told.append(plan.is_spread)
+        read = plan.pending()
+        outcome = Outcome.NOT_LEADER if sent_to == 6 else Outcome.OK
+        plan.put(QueueSlice(read.queue_id, outcome, [b"x" * 70], offsets, Tier.JOURNAL, 4), sent_to)
+    assert told == [False, True, True]
+    assert not plan.is_spread, "nothing is pending"
+    assert plan.final
+    assert plan.bytes == 70
+    response = codec.read(FetchResponse, 12, whole(plan), frames_head(12)[1])
+    parts = [part for topic in response.responses for part in topic.partitions]
+    assert [it.preferred_read_replica for it in parts] == [-1, 5, -1]
+    assert [it.high_watermark for it in parts] == [9, 9, -1]
+    assert [len(records_of(it)) for it in parts] == [70, 0, 0]
 
 
 def read_all(world: World, table: Any, index: Any, plan: Any) -> int:

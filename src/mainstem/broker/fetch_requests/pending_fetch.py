@@ -16,7 +16,7 @@ from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import FetchPlan, FetchScan, PlannedTopic
+from mainstem.kernel import FetchPlan, FetchScan, FollowersRead, PlannedTopic
 from mainstem.model import AbortedRange, Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
@@ -50,7 +50,7 @@ class PendingFetch:
 
     __slots__ = (
         "_at_once_max", "_broker", "_bytes_max", "_bytes_min", "_call", "_deadline", "_found_before", "_held_bytes",
-        "_incremental", "_plan", "_round", "_scan", "_session", "_store",
+        "_incremental", "_plan", "_rack", "_round", "_scan", "_session", "_store",
     )  # fmt: skip
 
     def __init__(
@@ -81,9 +81,9 @@ class PendingFetch:
         self._bytes_min = min(scan.min_bytes, self._bytes_max, plan.wanted_bytes)
         plan.reader = call.session.connection_id
         plan.read_committed = scan.isolation_level == READ_COMMITTED
-        if bytes_max is None:  # the rack stands behind the last part of a request in parts
-            plan.from_followers = broker.nearer_replicas.are_here(scan.rack)
-            plan.nearer = broker.nearer_replicas.of(scan.rack, call.session.listener)
+        self._rack = scan.rack if bytes_max is None else ""  # it stands behind the last part of a request in parts
+        plan.nearer = broker.nearer_replicas.of(self._rack, call.session.listener)
+        plan.for_history = broker.nearer_replicas.for_history(self._rack, call.session.listener, plan.reader)
         self._held_bytes = 0
         self._deadline: float | None = None
         self._round = 0
@@ -181,7 +181,7 @@ class PendingFetch:
         if self._plan.round != before:
             raise Overtaken
         self._plan.begin(topics.__getitem__, self._at_once_max, self._found_before)
-        self._round = self._plan.round
+        self._begun()
         await self._turn()
 
     async def _turn(self) -> None:
@@ -190,7 +190,18 @@ class PendingFetch:
 
     def _begin(self) -> None:
         self._plan.begin(self._resolver(), self._at_once_max)
-        self._round = self._plan.round
+        self._begun()
+
+    def _begun(self) -> None:
+        """Take note of the round, and of where a consumer that names its rack may read."""
+        plan, replicas, rack = self._plan, self._broker.nearer_replicas, self._rack
+        self._round = plan.round
+        plan.from_followers = replicas.are_here(rack, spread=plan.has_spread) if rack else FollowersRead.NEVER
+        plan.share, plan.share_to = None, -1
+        if rack and plan.has_spread:
+            listener = self._call.session.listener
+            plan.share = replicas.share(rack, listener, plan.reader)
+            plan.share_to = replicas.broker_for(rack, listener, plan.reader)
 
     def _resolver(self) -> Callable[[str | bytes], PlannedTopic]:
         """The topics as the client may see them. Each round asks anew: rules may have been revoked while the client

@@ -137,7 +137,7 @@ class FetchTopics:
             return unknown
         if len(self._kept) >= TOPICS_KEPT_MAX:
             del self._kept[next(iter(self._kept))]
-        made = PlannedTopic(topic.number, topic.partitions)
+        made = PlannedTopic(topic.number, topic.partitions, spread=topic.settings.read_spread_enable)
         self._kept[key] = topic, made
         return made
 

@@ -23,6 +23,7 @@ cdef class PlannedTopic:
     cdef readonly uint32_t number
     cdef readonly int32_t partitions
     cdef readonly int32_t refusal
+    cdef readonly bint spread
 
 
 @cython.final
@@ -58,9 +59,13 @@ cdef class FetchPlan:
     cdef Aborted *aborted            # lists that rows have
     cdef Py_ssize_t aborted_count
     cdef Py_ssize_t aborted_capacity
-    cdef public bint from_followers  # the reader may be served from replicas of write groups that others lead
+    cdef public int from_followers   # `FollowersRead`: whether replicas of write groups that others lead may be read
     cdef public int64_t reader       # the connection of the reader, 0 where that is nobody's
     cdef public dict nearer          # write group: the node the reader is sent to for its queues that are led here
+    cdef public dict share           # the same for topics whose readers are spread
+    cdef public int32_t share_to     # the broker the reader is sent to for these, where brokers hold nothing; or -1
+    cdef public dict for_history     # the same for reads that memory alone cannot answer
+    cdef readonly bint has_spread    # the readers of a topic of this round are spread
 
     # for the scan
     cdef int32_t new_topic(self, object key) except -1
@@ -76,6 +81,13 @@ cdef class FetchPlan:
     cdef int answer_from_memory(
         self, int32_t number, QueueTable table, RecentIndex index, list logs, const uint16_t *groups, int64_t reserved
     ) except -1
+    cdef bint send_by(
+        self, PlanRow *row, const Slot *slot, Py_ssize_t first_part, Py_ssize_t group, dict nodes
+    ) except -1
+    cdef void send(
+        self, PlanRow *row, int64_t high_watermark, int64_t log_start, int64_t last_stable, Py_ssize_t first_part,
+        int32_t node,
+    ) noexcept nogil
     cdef void reject(self, PlanRow *row, int verdict) noexcept nogil
     cdef void found(
         self, PlanRow *row, int64_t high_watermark, int64_t log_start, int64_t last_stable, Py_ssize_t first_part,

@@ -54,7 +54,7 @@ from mainstem.kernel.compiled.recent_index cimport (
 
 from array import array
 
-from mainstem.kernel.layout import FollowedLog, Verdict
+from mainstem.kernel.layout import FollowedLog, FollowersRead, Verdict
 from mainstem.kernel.pure.fetch_plan import VERDICT_OF_OUTCOME, EpochCheck, PlannedPartition
 from mainstem.model import SLOTS_OF_ALL, QueueRead, WantedReads
 
@@ -67,10 +67,12 @@ cdef enum:
     SPARE = 64               # rows or topics that may lie idle before the arrays are made anew
     ROWS_MAX = 0x7FFFFFF0
     VERDICTS_MAX = 64
+    OF_SPREAD_TOPICS = 2     # `FollowersRead.SPREAD`
 
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15
 
 assert max(Verdict) < VERDICTS_MAX
+assert FollowersRead.SPREAD == OF_SPREAD_TOPICS
 
 
 cdef inline int epoch_verdict(int32_t known_to_reader, int32_t present) noexcept nogil:
@@ -82,12 +84,13 @@ cdef inline int epoch_verdict(int32_t known_to_reader, int32_t present) noexcept
 @cython.final
 cdef class PlannedTopic:
     """What the broker tells a plan about a topic: its `number` and how many `partitions` it has, or the verdict on all
-    of its partitions."""
+    of its partitions; and whether its readers are `spread` over replicas."""
 
-    def __cinit__(self, number, partitions, refusal=OK):
+    def __cinit__(self, number, partitions, refusal=OK, spread=False):
         self.number = number
         self.partitions = partitions
         self.refusal = Verdict(refusal)
+        self.spread = spread
 
 
 @cython.final
@@ -98,6 +101,7 @@ cdef class FetchPlan:
         self.first_row = self.last_row = self.free_row = self.cursor = NOBODY
         self.keys = []
         self.released = True
+        self.share_to = -1
 
     def __dealloc__(self):
         self.let_go()
@@ -258,6 +262,7 @@ cdef class FetchPlan:
         cdef PlanRow *row
         cdef PlannedTopic facts
         self.let_go()
+        self.has_spread = False
         for number in range(self.topic_count):
             if not self.topics[number].rows:
                 continue
@@ -266,6 +271,8 @@ cdef class FetchPlan:
             topic.number = facts.number
             topic.partitions = facts.partitions
             topic.refusal = facts.refusal
+            topic.spread = facts.spread
+            self.has_spread = self.has_spread or topic.spread
         self.round += 1
         self.cursor = self.first_row
         self.bytes_max = most
@@ -401,8 +408,15 @@ cdef class FetchPlan:
             number = row.next
         return WantedReads(tuple(reads), left, self.found_bytes == 0)
 
-    def put(self, found):
-        """Settle the pending partition with what was read."""
+    @property
+    def is_spread(self):
+        """Whether the readers of the pending partition's topic are spread."""
+        cdef int32_t number = self.next_row()
+        return number != NOBODY and self.topics[self.rows[number].topic].spread
+
+    def put(self, found, int32_t sent_to=-1):
+        """Settle the pending partition with what was read; or, with the node that its reader is sent to, with the
+        offsets alone."""
         cdef int32_t number = self.next_row()
         cdef PlanRow *row
         cdef int verdict
@@ -421,6 +435,9 @@ cdef class FetchPlan:
             verdict = epoch_verdict(row.current_leader_epoch, leader_epoch)
         if verdict != OK:
             self.reject(row, verdict)
+            return
+        if sent_to >= 0:
+            self.send(row, high_watermark, log_start, offsets.last_stable, first_part, sent_to)
             return
         for batch in found.batches:
             owner = memoryview(batch)
@@ -602,6 +619,9 @@ cdef class FetchPlan:
         if slot == NULL:
             self.reject(row, NOT_LEADER if followed else UNKNOWN_QUEUE)
             return ANSWERED
+        if followed and self.from_followers == OF_SPREAD_TOPICS and not self.topics[row.topic].spread:
+            self.reject(row, NOT_LEADER)
+            return ANSWERED
         if row.current_leader_epoch != -1:
             if type(log) is WriteGroupLog:
                 verdict = epoch_verdict(row.current_leader_epoch, (<WriteGroupLog> log).term)
@@ -614,14 +634,13 @@ cdef class FetchPlan:
         if verdict != OK:
             self.reject(row, verdict)
             return ANSWERED
-        if self.nearer is not None and not followed:
-            node = self.nearer.get(group, NOBODY)
-            if node >= 0:
-                self.found(
-                    row, slot.committed_end, slot.log_start, stable_end(slot), first_part, row.fetch_offset
-                )
-                row.nearer = node
-                self.final = True
+        if not followed:
+            if self.nearer is not None and self.send_by(row, slot, first_part, group, self.nearer):
+                return ANSWERED
+            if (
+                self.share is not None and self.topics[row.topic].spread
+                and self.send_by(row, slot, first_part, group, self.share)
+            ):
                 return ANSWERED
         budget = self.budget(row, reserved)
         nothing_yet = self.found_bytes == 0 and reserved == 0
@@ -632,6 +651,11 @@ cdef class FetchPlan:
         if index.collect(
             slot, row.fetch_offset, budget, nothing_yet, &self.stretches, &next_offset
         ) == NOT_CACHED:
+            if (
+                self.for_history is not None and not followed
+                and self.send_by(row, slot, first_part, group, self.for_history)
+            ):
+                return ANSWERED
             return UNKNOWN_TO_MEMORY
         for stretch_number in range(self.stretches.count):
             stretch = &self.stretches.items[stretch_number]
@@ -639,6 +663,24 @@ cdef class FetchPlan:
             self.hold(block.cached, block.bytes + stretch.position, stretch.length)
         self.found(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, next_offset)
         return ANSWERED_WITH_BATCHES if row.part_count else ANSWERED
+
+    cdef bint send_by(
+        self, PlanRow *row, const Slot *slot, Py_ssize_t first_part, Py_ssize_t group, dict nodes
+    ) except -1:
+        """Settle a row by sending its reader to the node that is named for its write group, if one is."""
+        cdef int32_t node = nodes.get(group, NOBODY)
+        if node < 0:
+            return False
+        self.send(row, slot.committed_end, slot.log_start, stable_end(slot), first_part, node)
+        return True
+
+    cdef void send(
+        self, PlanRow *row, int64_t high_watermark, int64_t log_start, int64_t last_stable, Py_ssize_t first_part,
+        int32_t node,
+    ) noexcept nogil:
+        self.found(row, high_watermark, log_start, last_stable, first_part, row.fetch_offset)
+        row.nearer = node
+        self.final = True
 
     def give_up_ahead(self):
         """Refuse the partitions whose readers are beyond what this follower has applied, now that they have waited."""

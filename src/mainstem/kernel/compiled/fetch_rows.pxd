@@ -47,6 +47,7 @@ cdef struct PlanTopic:
     uint32_t number
     int32_t partitions
     int32_t refusal
+    bint spread              # its readers are spread over replicas
     int32_t elsewhere        # its number in the plan of the session, while that takes this one over
     int32_t first_answered   # rows in the answer
     int32_t last_answered

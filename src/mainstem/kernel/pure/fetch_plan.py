@@ -15,12 +15,12 @@ and the plan keeps them alive until it has answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from mainstem.kernel.batch_header import BASE_OFFSET, HEADER_BYTES, LENGTH, LENGTH_AT, LENGTH_EXCLUDES
-from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, FollowedLog, Verdict
+from mainstem.kernel.layout import COMMITTED_END, LOG_START, NEXT_OFFSET, NO_SLOT, FollowedLog, FollowersRead, Verdict
 from mainstem.kernel.pure.fetch_response import write_fetch_response, write_fetch_topics
 from mainstem.kernel.pure.group_log import WriteGroupLog
 from mainstem.kernel.pure.plan_row import FetchKey, PlanRow, PlanTopic
@@ -42,14 +42,15 @@ VERDICT_OF_OUTCOME: dict[Outcome, Verdict] = {
 
 class PlannedTopic:
     """The facts about a topic that the broker gives a plan: its `number` and how many `partitions` it has, or the
-    verdict on all of its partitions."""
+    verdict on all of its partitions; and whether its readers are `spread` over replicas."""
 
-    __slots__ = ("number", "partitions", "refusal")
+    __slots__ = ("number", "partitions", "refusal", "spread")
 
-    def __init__(self, number: int, partitions: int, refusal: int = Verdict.OK) -> None:
+    def __init__(self, number: int, partitions: int, refusal: int = Verdict.OK, spread: bool = False) -> None:
         self.number = number
         self.partitions = partitions
         self.refusal = Verdict(refusal)
+        self.spread = spread
 
 
 class EpochCheck(NamedTuple):
@@ -106,12 +107,20 @@ class FetchPlan:
         """True when a partition names the leader epoch its reader read last: see `epoch_checks`."""
         self.read_committed = False
         """Whether the reader gets what is before the last stable offset alone."""
-        self.from_followers = False
-        """Whether the reader may be served from the replicas of write groups that other nodes lead."""
+        self.from_followers: int = FollowersRead.NEVER
+        """Of which topics the reader may be served from the replicas of write groups that other nodes lead."""
         self.reader = 0
         """The connection of the reader, by which its next requests are known; 0: it has none."""
         self.nearer: dict[int, int] | None = None
         """Write group → the node that the reader is sent to for those of its queues that are led here."""
+        self.share: dict[int, int] | None = None
+        """The same for queues of topics whose readers are spread."""
+        self.share_to = -1
+        """The broker that the reader is sent to for these, where brokers hold nothing; -1: none."""
+        self.for_history: dict[int, int] | None = None
+        """The same for reads that memory alone cannot answer."""
+        self.has_spread = False
+        """Whether the readers of a topic of this round are spread."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -155,11 +164,14 @@ class FetchPlan:
         self.bytes = found_before
         self.final = not self._rows
         self.released = False
+        self.has_spread = False
         resolved: dict[int, PlannedTopic] = {}
         for row in self._rows:
             facts = resolved.get(id(row.topic))
             if facts is None:
                 facts = resolved[id(row.topic)] = resolve(row.topic.key)
+                row.topic.spread = facts.spread
+                self.has_spread = self.has_spread or facts.spread
             verdict = facts.refusal
             row.queue_id = 0
             if verdict == Verdict.OK:
@@ -252,8 +264,15 @@ class FetchPlan:
         """Bytes the round still has for a partition when `reserved` bytes are promised to others."""
         return max(0, min(row.bytes_max, self._bytes_max - self.bytes - reserved))
 
-    def put(self, found: QueueSlice) -> None:
-        """Settle the pending partition with the batches of a read."""
+    @property
+    def is_spread(self) -> bool:
+        """Whether the readers of the pending partition's topic are spread."""
+        row = self._next()
+        return row is not None and row.topic.spread
+
+    def put(self, found: QueueSlice, sent_to: int = -1) -> None:
+        """Settle the pending partition with the batches of a read; or, with the node that its reader is sent to, with
+        the offsets alone."""
         row = self._next()
         if row is None:
             raise ValueError("nothing is pending")
@@ -265,7 +284,10 @@ class FetchPlan:
             self._refuse(row, verdict)
             return
         ends = offsets.high_watermark, offsets.log_start, offsets.last_stable
-        self.found(row, ends, found.batches, found.next_offset)
+        if sent_to >= 0:
+            self._send(row, ends, sent_to)
+        else:
+            self.found(row, ends, found.batches, found.next_offset)
 
     def found(self, row: PlanRow, ends: tuple[int, int, int], records: Sequence[Buffer], next_offset: int) -> None:
         """Settle a partition with batches that end before `next_offset`. `ends`: the queue's high watermark, log start
@@ -348,8 +370,9 @@ class FetchPlan:
             return False
         followed = isinstance(log, FollowedLog)
         slot = table.find(row.queue_id)
-        if slot == NO_SLOT:
-            self._refuse(row, Verdict.NOT_LEADER if followed else Verdict.UNKNOWN_QUEUE)
+        unknown = Verdict.NOT_LEADER if followed else Verdict.UNKNOWN_QUEUE
+        if slot == NO_SLOT or (followed and self.from_followers == FollowersRead.SPREAD and not row.topic.spread):
+            self._refuse(row, unknown)
             return False
         verdict = _epoch_verdict(row.current_leader_epoch, log.term)
         log_start, end = table.get(slot, LOG_START), table.get(slot, COMMITTED_END)
@@ -361,10 +384,9 @@ class FetchPlan:
         if verdict != Verdict.OK:
             self._refuse(row, verdict)
             return False
-        if self.nearer is not None and not followed and (node := self.nearer.get(group, -1)) >= 0:
-            self.found(row, ends, (), row.fetch_offset)
-            row.nearer = node
-            self.final = True
+        if not followed and (
+            self._sent(row, ends, group, self.nearer) or (row.topic.spread and self._sent(row, ends, group, self.share))
+        ):
             return False
         budget = self.budget(row, reserved)
         whole_first = not self.bytes and not reserved
@@ -373,10 +395,23 @@ class FetchPlan:
             return False
         found = index.read(slot, row.fetch_offset, budget, whole_first)
         if found is None:
-            return None
+            return False if not followed and self._sent(row, ends, group, self.for_history) else None
         records, next_offset = found
         self.found(row, ends, records, next_offset)
         return row.size > 0
+
+    def _sent(self, row: PlanRow, ends: tuple[int, int, int], group: int, nodes: Mapping[int, int] | None) -> bool:
+        """Settle a partition by sending its reader to the node that is named for its write group, if one is."""
+        node = -1 if nodes is None else nodes.get(group, -1)
+        if node < 0:
+            return False
+        self._send(row, ends, node)
+        return True
+
+    def _send(self, row: PlanRow, ends: tuple[int, int, int], node: int) -> None:
+        self.found(row, ends, (), row.fetch_offset)
+        row.nearer = node
+        self.final = True
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each queue that was read, by queue id."""

@@ -14,10 +14,12 @@ FetchKey = str | bytes
 class PlanTopic:
     """A topic of the plan."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "spread")
 
     def __init__(self, key: FetchKey) -> None:
         self.key = key
+        self.spread = False
+        """Whether its readers are spread over replicas."""
 
 
 class PlanRow:

@@ -1,5 +1,5 @@
 """Kafka's topic configs as Mainstem understands them, and those of its own (`retention.records`,
-`segment.records`): one table, and the settings that follow from it.
+`segment.records`, `read.spread.enable`): one table, and the settings that follow from it.
 
 Strategy: a config either has an effect, or is accepted because tools always send it and ignoring it does no
 harm (its documentation then says so), or is refused. Nothing that protects messages or readers is ignored:
@@ -239,6 +239,14 @@ TOPIC_CONFIGS: Mapping[str, DeclaredConfig] = {
             without_effect=_JOURNAL,
         ),
         DeclaredConfig(
+            name="read.spread.enable",
+            type=ConfigType.BOOLEAN,
+            default="false",
+            documentation="Whether consumers that name their rack (client.rack) are spread over all replicas, in "
+            "whatever rack, or over all brokers without storage: for a topic that is read more than its leaders can "
+            "give. Mainstem's own: Kafka has no such config.",
+        ),
+        DeclaredConfig(
             name="remote.log.copy.disable",
             type=ConfigType.BOOLEAN,
             default="false",
@@ -399,4 +407,5 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         remote_log_delete_on_disable=cast(bool, value("remote.log.delete.on.disable")),
         local_retention_ms=cast(int, value("local.retention.ms")),
         local_retention_bytes=cast(int, value("local.retention.bytes")),
+        read_spread_enable=cast(bool, value("read.spread.enable")),
     )

@@ -6,6 +6,7 @@ All stories share one cluster, which has to be well after each; every story has 
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
+from tests.end_to_end.spread_readers import served_to_spread_readers
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 
@@ -107,6 +109,15 @@ def test_a_consumer_group_goes_on_at_the_next_broker(cluster: Cluster) -> None:
     reader.close()
     assert sorted(seen) == list(range(200)), "each record once: what was committed is committed"
     cluster.start(coordinator)
+
+
+def test_readers_of_a_spread_topic_are_served_by_both_brokers(cluster: Cluster) -> None:
+    number = itertools.count()
+
+    def both_serve() -> bool:
+        return all(served_to_spread_readers(cluster, f"spread-{next(number)}", 8, BROKERS).values())
+
+    eventually(both_serve, seconds=PATIENCE_SECONDS, what="readers at both brokers, once these know that both stay")
 
 
 def test_nodes_that_store_count_what_brokers_bring_for_tenants(
