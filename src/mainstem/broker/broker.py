@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 import numpy
@@ -251,6 +251,8 @@ class Broker:
     """Reports requests that failed unexpectedly."""
     refusals: BoundedLog = field(init=False)
     """Reports clients that could not show who they are."""
+    watched_routing: InitVar[QueueRouting | None] = None
+    """The node's routing, at which it looks as brokers come and go; None: the broker has its own, and nobody looks."""
     judged_ms: Callable[[], int] = field(init=False)
     routing: QueueRouting = field(init=False)
     broker_list: BrokerList = field(init=False)
@@ -268,10 +270,11 @@ class Broker:
             return self.store
         return self.client_store(self.forwarded(session))
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, watched_routing: QueueRouting | None) -> None:
         self.faults = BoundedLog(logger, self.clock)
         self.refusals = BoundedLog(logger, self.clock)
-        self.routing = QueueRouting(self.node_id, self.cluster, self.leadership, apart=self.apart)
+        own = QueueRouting(self.node_id, self.cluster, self.leadership, apart=self.apart)
+        self.routing = watched_routing or own
         self.broker_list = BrokerList(self.cluster, self.clock.monotonic)
         self.nearer_replicas = NearerReplicas(
             self.node_id,

@@ -285,6 +285,7 @@ def _broker(
         metadata=nameserver.lookups,
         metadata_admin=nameserver.administration,
         cluster=nameserver.lookups,
+        watched_routing=store.routing,
         configs=nameserver.config_administration,
         standing=NodeClusterStanding(
             nameserver, reports, lambda group: store.leadership.replicas(group).leader, ports.clock.monotonic
