@@ -17,7 +17,7 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
-from tests.end_to_end.spread_readers import served_to_spread_readers
+from tests.end_to_end.spread_readers import nodes_of_spread_readers
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 
@@ -115,7 +115,7 @@ def test_readers_of_a_spread_topic_are_served_by_both_brokers(cluster: Cluster) 
     number = itertools.count()
 
     def both_serve() -> bool:
-        return all(served_to_spread_readers(cluster, f"spread-{next(number)}", 8, BROKERS).values())
+        return nodes_of_spread_readers(cluster, f"spread-{next(number)}", 8) == set(BROKERS)
 
     eventually(both_serve, seconds=PATIENCE_SECONDS, what="readers at both brokers, once these know that both stay")
 
