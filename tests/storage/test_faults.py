@@ -298,13 +298,17 @@ def test_the_journals_own_bound_slows_down_and_refuses_until_it_is_split(tmp_pat
         node.config = msgspec.structs.replace(node.config, journal_bytes_max=20 * SEGMENT_BYTES)
 
     async def story(node: SmallNode) -> None:
+        watch = node.storage.disk_watch
+        assert watch.pressure < -1, "nothing is known before the first check, and nobody is taken to fill the disk"
         while len(node.segments()) < 19:
             assert outcomes(await node.append(new_batch(QUEUE, 3000))) == {Outcome.OK}
         await asyncio.sleep(2 * node.config.prune_seconds)
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.STORAGE_BUSY}
+        assert watch.pressure >= 1
         assert set(await node.split()) == {"committed"}
         await node.rounds()
         assert len(node.segments()) <= 2
+        assert watch.pressure <= 0
         assert outcomes(await node.append(new_batch(QUEUE))) == {Outcome.OK}
         assert node.storage.write_loop.delay_seconds == 0.0
 

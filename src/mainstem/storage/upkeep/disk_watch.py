@@ -4,6 +4,7 @@ empties."""
 from __future__ import annotations
 
 import logging
+import math
 
 from mainstem.ports import Files
 from mainstem.storage.config import StorageConfig
@@ -42,8 +43,9 @@ class DiskWatch:
         self._journal = journal
         self._message_store = message_store
         self._write_loop = write_loop
-        self.pressure = 0.0
-        """At the last check; 0 or less: none; up to 1: producers are slowed down; 1 or more: they are refused."""
+        self.pressure = -math.inf
+        """At the last check; 0 or less: none, as before the first one; up to 1: producers are slowed down; 1 or more:
+        they are refused."""
 
     async def check(self) -> None:
         """Slow producers down, then refuse them, as disk 1 fills; accept them again as it empties."""
