@@ -43,7 +43,7 @@ from mainstem.storage.reading.read_path import ReadPath
 from mainstem.storage.reading.record_lookups import RecordLookups
 from mainstem.storage.reading.sealed_segments import SealedSegments
 from mainstem.storage.reading.stored_transactions import LongTermTransactions
-from mainstem.storage.remote.chain.owner_record import OwnerBeats
+from mainstem.storage.remote.chain.owner_beats import OwnerBeats
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
 from mainstem.storage.remote.chain.topic_list_writing import TopicListWriter
 from mainstem.storage.remote.decided.remote_tier import RemoteTier, WaysToLead

@@ -14,6 +14,8 @@ from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_
 from mainstem.cli.main import run
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.urls import open_object_store
+from mainstem.storage.remote.chain.owner_record import OwnerRecord, encode_owner
+from mainstem.storage.store_files.object_names import OWNER
 
 
 def filled(directory: Path, *, overlaps: bool = False) -> dict[str, bytes]:
@@ -51,6 +53,7 @@ def test_a_directory_is_told_as_a_table_and_as_data(tmp_path: Path, capsys: pyte
     assert "topic-5 5 8 0 0" in words
     assert "(deleted) 4 - 1 3" in words
     assert "(not known) 9 - 1 3" in words
+    assert "the store does not say whether it lives" in words
 
     assert run(["store", "adopt", str(root), "--list", "--partitions", "--cluster", CLUSTER]) == 0
     words = " ".join(capsys.readouterr().out.split())
@@ -62,8 +65,18 @@ def test_a_directory_is_told_as_a_table_and_as_data(tmp_path: Path, capsys: pyte
     keys = documented_keys()["store adopt"]
     assert keys_of(found, keys) == keys
     assert found["ok"]
+    assert found["clusters"][0]["owner"] is None
     orders = found["clusters"][0]["topics"][0]
     assert (orders["name"], orders["configs"]) == ("topic-3", {"remote.storage.enable": "true"})
+
+    for beats, says in ((7, "said to live by node 4 at 2023-11-14 22:13:20Z"), (0, "adopted by node 4 at 2023-11-14")):
+        record = OwnerRecord(5, beats, 4, 1_700_000_000_000)
+        (root / CLUSTER / OWNER).write_bytes(encode_owner(record))
+        assert run(["store", "adopt", str(root), "--list"]) == 0
+        assert says in " ".join(capsys.readouterr().out.split())
+        assert run(["store", "adopt", str(root), "--list", "--json"]) == 0
+        told_owner = json.loads(capsys.readouterr().out)["clusters"][0]["owner"]
+        assert told_owner == {"term": 5, "beats": beats, "node_id": 4, "written_ms": 1_700_000_000_000}
 
     (root / CLUSTER / "groups/0/files/packed/first.pack").unlink()
     assert run(["store", "adopt", str(root), "--list"]) == 1

@@ -1,9 +1,12 @@
-"""A topic whose history lies in Google's store, or in HDFS, is read back from there by a Kafka client."""
+"""A topic whose history lies in Google's store, or in HDFS, is read back from there by a Kafka client, and the cluster
+is not adopted from there while it lives."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +14,7 @@ import pytest
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.message import Message
 from tests.end_to_end.load import Queue, Record
-from tests.end_to_end.odd_nodes.hasty_node import HASTY_NODE
+from tests.end_to_end.odd_nodes.telling_node import TELLING_NODE
 from tests.end_to_end.tiering import (
     StoreView,
     read_by_kafka_python,
@@ -28,6 +31,9 @@ from tests.storage.object_stores.gcs_stand_in import gcs_server
 from tests.storage.object_stores.servers import hdfs_server
 
 from mainstem.storage.object_stores.config import ObjectStoreConfig
+from mainstem.storage.object_stores.store_folder import StoreFolder
+from mainstem.storage.object_stores.urls import open_object_store
+from mainstem.storage.remote.chain.owner_record import FoundOwner, OwnerRecord, read_owner, take_over
 
 QUEUE = Queue("kept", 0)
 CONFIGS = {"remote.storage.enable": "true", "local.retention.ms": "1", "retention.ms": "-1"}
@@ -71,7 +77,7 @@ def node(place: Place, tmp_path: Path) -> Iterator[Serving]:
         "storage.retention_check_seconds=1", f"nameserver.write_groups={len(GROUPS)}", f"remote_dir={place.url}",
         f"object_store.endpoint={place.config.endpoint}", *options,
     )  # fmt: skip
-    node.program = HASTY_NODE
+    node.program = TELLING_NODE
     try:
         yield node.start()
     finally:
@@ -100,3 +106,34 @@ def test_what_was_uploaded_is_read_back(place: Place, node: Serving) -> None:
     assert counted
     eventually(lambda: store.counted(GROUPS) == counted, seconds=PATIENCE_SECONDS, what="a chain that says what counts")
     assert store.superfluous(GROUPS, counted) == set()
+
+
+def test_a_cluster_is_adopted_once_it_lives_no_more(place: Place, node: Serving) -> None:
+    cluster_id = node.get("/v1/cluster")["cluster_id"]
+
+    def owner() -> FoundOwner:
+        return asyncio.run(read_owner(_folder(place, cluster_id)))
+
+    def has_changed(first: FoundOwner) -> bool:
+        return owner() != first
+
+    def adopted(read_first: FoundOwner) -> OwnerRecord | None:
+        record = OwnerRecord(1 << 40, 0, 2, 0)
+        return asyncio.run(take_over(_folder(place, cluster_id), read_first, record))
+
+    Topics(node).create(QUEUE.topic, CONFIGS)
+    eventually(lambda: owner().record is not None, seconds=PATIENCE_SECONDS, what="a cluster that says that it lives")
+    for _ in range(3):
+        read_first = owner()
+        eventually(partial(has_changed, read_first), seconds=PATIENCE_SECONDS, what="a beat")
+        found = adopted(read_first)
+        assert found is not None
+        assert read_first.record is not None
+        assert found.beats > read_first.record.beats
+    assert len(owner().lower) < 3, "what was replaced is deleted"
+    node.kill()
+    assert adopted(owner()) is None
+
+
+def _folder(place: Place, cluster_id: str) -> StoreFolder:
+    return StoreFolder(open_object_store(place.url, place.config), cluster_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from mainstem.cli.errors import CommandFailed
 from mainstem.cli.parameters import options
@@ -20,6 +21,7 @@ from mainstem.cli.terminal.progress_line import ProgressLine, progress_option
 if TYPE_CHECKING:
     from mainstem.cli.store.exporting.queue_copy import Written
     from mainstem.node.config import NodeConfig
+    from mainstem.storage.remote.chain.owner_record import OwnerRecord
     from mainstem.storage.remote.chain.topic_list_format import ListedTopic
     from mainstem.storage.remote.survey.store_survey import ClusterSurvey, PartitionSurvey, TopicSurvey
 
@@ -265,6 +267,7 @@ def _print(found: list[ClusterSurvey], url: str, by_partition: bool) -> None:
             print_text()
         named = sum(topic.listed is not None for topic in one.topics)
         print_text(f"cluster {one.cluster_id}: {counted(len(one.groups), 'write group')}, {counted(named, 'topic')}")
+        print_text(_owned(one.owner))
         print_table(
             [">GROUP", ">FILES", ">SIZE", ">RECORDS", "OLDEST", "NEWEST", ">CHANGES", ">BLOCKS UP TO"],
             [
@@ -291,6 +294,16 @@ def _print(found: list[ClusterSurvey], url: str, by_partition: bool) -> None:
             )
         for fault in one.faults:
             print_text(f"{fault.place}: {fault.what}")
+
+
+def _owned(owner: OwnerRecord | None) -> str:
+    """Whether somebody goes on with a cluster, as far as the store says."""
+    if owner is None:
+        return "the store does not say whether it lives"
+    when = f"at {_when(owner.written_ms)} by its own clock, term {owner.term}"
+    if owner.beats:
+        return f"said to live by node {owner.node_id} {when}; one that lives says so every 15 seconds"
+    return f"adopted by node {owner.node_id} {when}, and not started since"
 
 
 def _name(topic: TopicSurvey) -> str:
@@ -328,6 +341,7 @@ def _data(one: ClusterSurvey) -> dict[str, Any]:
     return {
         "cluster_id": one.cluster_id,
         "topics_version": one.topics_version,
+        "owner": None if one.owner is None else msgspec.structs.asdict(one.owner),
         "groups": [it._asdict() for it in one.groups],
         "topics": [_topic_data(it) for it in one.topics],
         "faults": [it._asdict() for it in one.faults],

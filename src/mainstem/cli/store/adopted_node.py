@@ -23,7 +23,7 @@ LOOK_SECONDS = 10.0
 """A leader writes what was split within two seconds, and topics within five."""
 
 LOOK_AT_OWNER_SECONDS = 20.0
-"""A cluster that lives says so in the store every 15 seconds (`owner_record.BEAT_SECONDS`)."""
+"""A cluster that lives says so in the store every 15 seconds (`owner_beats.BEAT_SECONDS`)."""
 
 READ_ONLY = ("read_only=true", "shared_store=false")
 

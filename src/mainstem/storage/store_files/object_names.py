@@ -7,6 +7,7 @@
     topics/lists/<version, 20 digits>                 the topics of the cluster, as of this entry of the metadata's log
     topics/head                                       a hint at the newest list
     owner                                             changes while the cluster lives
+    owners/<number, 20 digits>                        in its place, where the store replaces no objects
 
 A topic may have a name that no object can have: one that begins with a dot, or is longer than a part of a name. Such
 a part of a path is written with `=`, which no topic's name has: `=2E` for the dot, and cut in two, the first of which
@@ -30,6 +31,9 @@ TOPIC_LISTS = f"{TOPICS}/lists"
 TOPIC_HEAD = f"{TOPICS}/head"
 
 OWNER = "owner"
+
+OWNERS = "owners"
+"""The prefix of what takes its place."""
 
 _DOT = "=2E"
 
@@ -69,6 +73,10 @@ def head_object(group: int) -> str:
 
 def topic_list_object(version: int) -> str:
     return f"{TOPIC_LISTS}/{version:020d}"
+
+
+def owner_object(number: int) -> str:
+    return f"{OWNERS}/{number:020d}"
 
 
 def _as_part(part: str) -> str:

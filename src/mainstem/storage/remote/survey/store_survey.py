@@ -27,6 +27,7 @@ from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.queue_store.reading.open_files import load_index
 from mainstem.storage.queue_store.reading.stored_files import check_content
 from mainstem.storage.remote.chain.chain_reading import StoredTier, read_chain
+from mainstem.storage.remote.chain.owner_record import OwnerRecord, read_owner
 from mainstem.storage.remote.chain.topic_list_format import ListedTopic, TopicList
 from mainstem.storage.remote.chain.topic_list_reading import read_topic_list
 from mainstem.storage.remote.reading.object_files import TAIL_BYTES
@@ -105,6 +106,8 @@ class ClusterSurvey(NamedTuple):
     """Of the next topic, as the list says; 0: there is none."""
     slots: tuple[int, ...] = ()
     """The write group of each slot, as the list says; empty: they are in turns."""
+    owner: OwnerRecord | None = None
+    """Of the cluster, or of an adoption; None: nothing says whether it lives, or that is damaged."""
 
 
 async def cluster_ids(store: ObjectStore) -> list[str]:
@@ -151,6 +154,7 @@ async def survey(
         write_groups,
         next_number,
         topics.slots if topics is not None else (),
+        (await read_owner(folder)).record,
     )
 
 
