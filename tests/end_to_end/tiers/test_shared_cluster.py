@@ -133,9 +133,11 @@ class Story:
             self._all_nodes_are_lost()
 
     def close(self) -> None:
+        """Nobody asks for the loads any more, and pytest holds on to the story: their producers would stay open."""
         for name in ("load", "load_again"):
             if hasattr(self, name):
                 getattr(self, name).stop()
+                delattr(self, name)
         self.cluster.close()
         self.newcomer.close()
 
