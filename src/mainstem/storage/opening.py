@@ -31,6 +31,7 @@ from mainstem.storage.setup import StorageSetup
 from mainstem.storage.state.logs_behind import check_replicas, rejoin_store
 from mainstem.storage.state.state_recovery import RecoveredState
 from mainstem.storage.upkeep.lost_store_files import LostStoreFiles
+from mainstem.storage.upkeep.remote_files import TierFiles
 from mainstem.storage.write_groups.hard_states import HardStates
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,9 @@ async def _open_disks(setup: StorageSetup, lost: LostBlocks, stack: AsyncExitSta
             setup.supervision,
         )
         stack.push_async_callback(remote_history.close)
-    lost_files = await LostStoreFiles.open(setup.write_files, setup.store_files, store, setup.clock)
+    lost_files = await LostStoreFiles.open(
+        setup.write_files, setup.store_files, store, setup.clock, TierFiles(remote, None)
+    )
     return Disks(
         journal, journal_map, hard_states, store, remote, remote_history, pacing, lost, lost_files, sync_failed
     )

@@ -11,15 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.fakes.files import PowerLoss
+from tests.storage.queue_store.runs import Batch, write_merged
+from tests.storage.remote.tiered_node import as_batch, tier, with_bucket
 from tests.storage.small_node import QUEUE, SmallNode, simulated, topic
 from tests.storage.upkeep.test_given_up_files import records
 
 from mainstem.model import Outcome
 from mainstem.storage.errors import FormatError, StorageError
-from mainstem.storage.store_files.store_file import path_of
+from mainstem.storage.queue_store.reading.open_files import KnownFile
+from mainstem.storage.store_files.store_file import StoreFile, path_of
 from mainstem.storage.upkeep import lost_store_files
 from mainstem.storage.upkeep.given_up_files import NotLost
 from mainstem.storage.upkeep.lost_store_files import NAME
+from mainstem.storage.upkeep.remote_files import TierFiles
 
 OTHER = QUEUE + 1
 BY = "an operator"
@@ -46,6 +50,31 @@ async def split_off(node: SmallNode, count: int, queue_id: int = QUEUE) -> str:
     assert set(await node.split()) == {"committed"}
     (name,) = set(node.storage.queue_store.manifest.files) - known
     return name
+
+
+async def merge(node: SmallNode, name: str) -> StoreFile:
+    """Merge all runs into one file on disk 2."""
+    log = node.storage.merge_log
+    work = await log.work(lambda: True, (), drain=True)
+    assert work.merge_id
+    batches: list[Batch] = []
+    for entry in work.inputs:
+        index = await node.storage.store_work.stored.open_files.index(KnownFile(entry.file.name))
+        for queue_id in index.queues()[0].tolist():
+            offset = 0
+            while (found := await node.storage.queue_store.history.read(queue_id, 0, offset, 1)) is not None:
+                batches += [as_batch(queue_id, bytes(batch)) for batch in found.batches]
+                offset = found.next_offset
+    file = write_merged(node.disk2, name, work.group, dict.fromkeys(batches), level=work.level)
+    assert await log.record(work.merge_id, [file.message()]) == "merged"
+    return file
+
+
+async def upload_merged(node: SmallNode, file: StoreFile, name: str) -> None:
+    """Have a copy of a merged file count in the remote tier."""
+    (entry,) = node.storage.queue_store.manifest.entries(file.name)
+    (uploaded,) = await tier(node, [entry], prefix=name)
+    assert uploaded.record_count == file.record_count
 
 
 async def leave_the_journal(node: SmallNode) -> None:
@@ -168,11 +197,46 @@ def test_a_crash_anywhere_gives_up_all_or_nothing_and_can_be_done_again(tmp_path
         simulated(directory, story, three_queues)
 
 
+def test_of_a_file_that_the_remote_tier_has_only_a_copy_goes(tmp_path: Path) -> None:
+    async def story(node: SmallNode) -> None:
+        for queue_id in (QUEUE, OTHER):
+            await split_off(node, 5, queue_id)
+        uploaded = await merge(node, "uploaded.pack")
+        await upload_merged(node, uploaded, "tiered")
+        await leave_the_journal(node)
+        alone = await merge(node, "alone.pack")
+        assert set(node.storage.queue_store.manifest.files) == {uploaded.name, alone.name}
+        for file in (uploaded, alone):
+            await damage(node, file.name, "missing")
+        await node.restart()
+        assert await records(node, QUEUE) == (list(range(5)), 5), "the tier stands in for it"
+        ((_group, copy),) = await node.storage.judge_lost(uploaded.name, BY)
+        assert (copy.record_count, copy.batch_bytes) == (0, 0)
+        assert copy.fault.endswith("; the remote tier has all of its records")
+        ((_group, lost),) = await node.storage.judge_lost(alone.name, BY)
+        assert lost.record_count == alone.record_count
+        await give_up(node, uploaded.name, alone.name)
+        assert not node.storage.queue_store.manifest.files
+        for _ in range(2):
+            assert [one.file.name for one in node.storage.lost_files.given_up()] == [alone.name]
+            for queue_id in (QUEUE, OTHER):
+                assert await records(node, queue_id) == (list(range(5)), 5)
+            await node.restart()
+
+    def prepare(node: SmallNode) -> None:
+        three_queues(node)
+        with_bucket(node)
+
+    simulated(tmp_path, story, prepare)
+
+
 def test_notes_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         node.disk1.put(NAME, b"[{")
         with pytest.raises(FormatError, match=f"{NAME} cannot be read.*restore it"):
-            await lost_store_files.LostStoreFiles.open(node.disk1, node.disk2, node.storage.queue_store, node.clock)
+            await lost_store_files.LostStoreFiles.open(
+                node.disk1, node.disk2, node.storage.queue_store, node.clock, TierFiles(node.storage.remote, None)
+            )
         node.disk1.put(NAME, msgspec.json.encode([]))
         await node.restart()
 

@@ -4,7 +4,8 @@ Only where no other node has a write group of the file: a replica mends it other
 goes only when its bytes were looked for just now and are lost. It is noted on disk 1 first; then it leaves the manifest
 as files do that retention drops. From there on readers go on with the next offset that there is, and where a queue has
 none, with a batch without records up to its end, as behind files of the object store (`given_up_files.py`). Log starts
-stay. It is final: a file that is restored later is one that nobody names.
+stay. It is final: a file that is restored later is one that nobody names. If the file was uploaded, only a copy is
+lost: it goes and nothing is noted, since readers are served from the remote tier, before and after.
 
     given_up_files    on disk 1, JSON: which files, who gave them up and when, and what was found
 """
@@ -25,12 +26,15 @@ from mainstem.storage.errors import StorageError
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.store_files.store_file import StoreFile, path_of
 from mainstem.storage.upkeep.given_up_files import FAULT_LENGTH_MAX, GIVEN_UP_MAX, NotLost
+from mainstem.storage.upkeep.remote_files import RemoteFiles
 from mainstem.storage.verifying.file_check import check_file
 from mainstem.storage.verifying.findings import KAFKA_INDEX_ADVICE
 
 log = logging.getLogger(__name__)
 
 NAME = "given_up_files"
+
+IN_TIER = "; the remote tier has all of its records"
 
 
 class NotedFile(msgspec.Struct, frozen=True):
@@ -49,26 +53,30 @@ class LostStoreFiles:
         store_files: Files,
         store: QueueStore,
         clock: Clock,
+        tier: RemoteFiles,
         noted: Sequence[NotedFile],
     ) -> None:
-        """`write_files`, `store_files`: disks 1 and 2."""
+        """`write_files`, `store_files`: disks 1 and 2; `tier`: what the remote tier has, if there is one."""
         self._write_files = write_files
         self._store_files = store_files
         self._store = store
         self._clock = clock
+        self._tier = tier
         self._noted = list(noted)
         self._turn = asyncio.Lock()
         """Held while files are noted and dropped: requests that come together would lose each other's notes."""
 
     @classmethod
-    async def open(cls, write_files: Files, store_files: Files, store: QueueStore, clock: Clock) -> LostStoreFiles:
+    async def open(
+        cls, write_files: Files, store_files: Files, store: QueueStore, clock: Clock, tier: RemoteFiles
+    ) -> LostStoreFiles:
         """Raises `FormatError` when the notes cannot be read, OSError."""
         noted = await read_notes(
             write_files, NAME, NotedFile,
             "It says which lost files of disk 2 were given up: restore it, or remove it; without it readers wait at "
             "the ends of partitions whose last records were in such files",
         )  # fmt: skip
-        return cls(write_files, store_files, store, clock, noted)
+        return cls(write_files, store_files, store, clock, tier, noted)
 
     # --- what was given up ----------------------------------------------------------------------------------
 
@@ -99,8 +107,9 @@ class LostStoreFiles:
         others: Callable[[int], Collection[int]],
         is_held: Callable[[str], bool],
     ) -> list[tuple[int, GivenUpFile]]:
-        """A file as it would be noted, for each write group. `others`: the other nodes that have a write group;
-        `is_held`: whether work under way needs a file. Raises `NotLost`, `StorageError`, OSError."""
+        """A file as it would be noted, for each write group; one without records is not, as the remote tier has them.
+        `others`: the other nodes that have a write group; `is_held`: whether work under way needs a file. Raises
+        `NotLost`, `StorageError`, OSError."""
         manifest = self._store.manifest
         file = manifest.files.get(name)
         groups = sorted(manifest.counts_for(name))
@@ -119,10 +128,28 @@ class LostStoreFiles:
         if not lost:
             self._store.damaged.whole_again(name, "every byte of it was read, and passes its checks")
             raise NotLost(f"{name}: it is not lost, every byte of it was read and passes its checks")
-        if len(self._noted) + len(groups) > GIVEN_UP_MAX:
-            raise NotLost(f"{GIVEN_UP_MAX} files were given up, and no more can be: restore disk 2 from a copy")
         fault = f"{lost[0].path}: {lost[0].what}"[:FAULT_LENGTH_MAX]
+        if self._is_in_tier(file):
+            fault = f"{fault[: FAULT_LENGTH_MAX - len(IN_TIER)]}{IN_TIER}"
+            file = msgspec.structs.replace(file, record_count=0, batch_bytes=0)
+        elif len(self._noted) + len(groups) > GIVEN_UP_MAX:
+            raise NotLost(f"{GIVEN_UP_MAX} files were given up, and no more can be: restore disk 2 from a copy")
         return [(group, self._note(group, file, by, fault)) for group in groups]
+
+    def _is_in_tier(self, file: StoreFile) -> bool:
+        """Whether a file that counts in the remote tier is an upload of this one, by all that is said of both: the
+        content of the one is lost, and the other may be out of reach."""
+        manifest, upto = self._tier.manifest, self._tier.upto(file.group) if file.is_merged else -1
+        for entry in self._store.manifest.entries(file.name):
+            spans = manifest.spans(entry.group)
+            for place in range(spans.behind(entry.after), len(spans)):
+                span = spans[place]
+                if span.after >= entry.upto or span.upto > upto:
+                    break
+                files = map(manifest.files.get, (one.name for one in span))
+                if any(one is not None and _content_of(one) == _content_of(file) for one in files):
+                    return True
+        return False
 
     def _note(self, group: int, file: StoreFile, by: str, fault: str) -> GivenUpFile:
         entries = [entry for entry in self._store.manifest.entries(file.name) if entry.group == group]
@@ -140,7 +167,9 @@ class LostStoreFiles:
 
     async def _note_and_drop(self, new: Sequence[NotedFile]) -> None:
         names = {one.file.name for one in new}
-        await self._save([*(one for one in self._noted if one.file.name not in names), *new])
+        lost = [one for one in new if one.file.record_count]
+        if lost:
+            await self._save([*(one for one in self._noted if one.file.name not in names), *lost])
         left = names - set(await self._store.retention.drop_lost(sorted(names)))
         for one in new:
             if one.file.name not in left:
@@ -163,3 +192,11 @@ class LostStoreFiles:
             "Files of disk 2 that were lost and given up",
             len({one.file.name for one in self._noted}),
         )
+
+
+def _content_of(file: StoreFile) -> tuple[int, ...]:
+    """The facts of a merged file's batches, which are those of its upload as well."""
+    return (
+        file.group, file.first_queue, file.last_queue, file.first_offset, file.queue_count, file.batch_count,
+        file.record_count, file.batch_bytes, file.min_timestamp, file.max_timestamp,
+    )  # fmt: skip
