@@ -91,6 +91,7 @@ class Simulation:
             pre_vote=not unruly and rng.random() < 0.9,
             commits_with_heartbeats=seed % 2 == 1,
             acknowledgements_wait=seed % 3 == 1,
+            entries_wait=seed % 3 == 1 and seed % 4 < 2,
         )
         """Of node 1; the others' but for the id."""
         voters = rng.choice([3, 5] if unruly else [1, 2, 3, 3, 3, 5, 5])
@@ -241,6 +242,9 @@ class Simulation:
 
     def _turn(self) -> None:
         if (member := self._any()) is not None:
+            if member.core.withholds:
+                self.happened["withheld"] += 1
+            member.core.send_withheld()
             self._drive(member)
 
     def _sync(self) -> None:

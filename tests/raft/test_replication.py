@@ -6,6 +6,7 @@ import pytest
 from tests.raft.cluster import Cluster
 from tests.raft.planted import CommitOldTerm
 
+from mainstem.errors import ConfigError
 from mainstem.raft import (
     KIND_DATA,
     BrokenInvariant,
@@ -16,11 +17,12 @@ from mainstem.raft import (
     MembershipChange,
     NotLeader,
     NotReady,
+    RaftConfig,
     RaftCore,
     Role,
 )
 from mainstem.raft.leader.progress import SendState
-from mainstem.raft.leader.replication import ALL_PROMPT_TICKS, WAITING_BYTES_MAX
+from mainstem.raft.leader.replication import ALL_PROMPT_TICKS, WAITING_BYTES_MAX, WITHHELD_ENTRIES_MAX
 from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
 
 FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
@@ -555,3 +557,119 @@ def test_an_acknowledgement_that_is_counted_on_does_not_wait_for_one_that_may() 
     cluster.run()
     first, *_ = (m for m in cluster.log[before:] if isinstance(m, AppendResponse) and m.sender == 2)
     assert not first.may_wait
+
+
+# --- entries that wait --------------------------------------------------------------------------------------
+
+
+class Gathering:
+    """Three members, led by the first, which gathers entries for the member that it does not count on."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(
+            range(1, 4), acknowledgements_wait=True, entries_wait=True, commits_with_heartbeats=True
+        )
+        self.cluster.elect(1)
+        self.cluster.tick(1, 1)
+        self.cluster.settle()
+        self.leader = self.cluster[1]
+        self.seen = len(self.cluster.log)
+        self.propose()
+        (self.counted_on,) = {message.to for message in self.appends()}
+        self.other = 5 - self.counted_on
+
+    def propose(self, size: int = 1) -> None:
+        self.leader.propose(b"", size)
+        self.cluster.settle()
+
+    def appends(self) -> list[Append]:
+        """Those with entries that were sent since the last call."""
+        self.cluster.settle()
+        self.seen, before = len(self.cluster.log), self.seen
+        return [m for m in self.cluster.log[before:] if isinstance(m, Append) and m.entries]
+
+    def lacks(self, node_id: int) -> int:
+        return self.leader.last_index - self.cluster[node_id].last_index
+
+
+def test_entries_are_gathered_for_a_member_that_is_not_counted_on() -> None:
+    gathering = Gathering()
+    gathering.propose()
+    gathering.propose()
+    assert {message.to for message in gathering.appends()} == {gathering.counted_on}
+    assert gathering.leader.commit_index == gathering.leader.last_index
+    assert gathering.lacks(gathering.other) == 3
+    assert gathering.leader.withholds
+    gathering.leader.send_withheld()
+    (sent,) = gathering.appends()
+    assert (sent.to, len(sent.entries), sent.may_wait) == (gathering.other, 3, True)
+    assert not gathering.leader.withholds
+    assert gathering.lacks(gathering.other) == 0
+
+
+def test_withheld_entries_are_asked_for_at_once_if_nobody_has_acknowledged_them() -> None:
+    gathering = Gathering()
+    gathering.cluster.isolate(gathering.counted_on)
+    gathering.propose()
+    assert gathering.leader.commit_index < gathering.leader.last_index
+    gathering.leader.send_withheld()
+    gathering.appends()
+    gathering.propose()
+    gathering.leader.send_withheld()
+    (sent,) = (message for message in gathering.appends() if message.to == gathering.other)
+    assert not sent.may_wait
+    assert gathering.leader.commit_index == gathering.leader.last_index
+
+
+def test_entries_are_withheld_no_more_once_the_member_counted_on_is_cut_off() -> None:
+    gathering = Gathering()
+    gathering.cluster.isolate(gathering.counted_on)
+    gathering.propose()
+    gathering.leader.report_unreachable(gathering.counted_on)
+    gathering.cluster.settle()
+    assert gathering.leader.commit_index == gathering.leader.last_index
+    gathering.propose()
+    assert gathering.leader.commit_index == gathering.leader.last_index
+
+
+def test_withheld_entries_go_once_somebody_waits_for_more_copies() -> None:
+    gathering = Gathering()
+    gathering.leader.copies_awaited()
+    (sent,) = gathering.appends()
+    assert (sent.to, sent.may_wait) == (gathering.other, False)
+
+
+def test_withheld_entries_go_to_a_member_that_is_to_lead() -> None:
+    gathering = Gathering()
+    gathering.leader.transfer_leadership(gathering.other)
+    gathering.cluster.settle()
+    assert gathering.cluster[gathering.other].role is Role.LEADER
+
+
+def test_heartbeats_bring_entries_that_a_driver_forgot() -> None:
+    gathering = Gathering()
+    gathering.cluster.tick(1, 1)
+    gathering.cluster.settle()
+    assert gathering.lacks(gathering.other) == 0
+
+
+def test_few_entries_and_bytes_are_withheld() -> None:
+    gathering = Gathering()
+    gathering.leader.send_withheld()
+    gathering.cluster.settle()
+    for _ in range(WITHHELD_ENTRIES_MAX):
+        gathering.propose()
+    assert gathering.lacks(gathering.other) == WITHHELD_ENTRIES_MAX
+    gathering.propose()
+    assert gathering.lacks(gathering.other) == 0
+    gathering.propose(WAITING_BYTES_MAX)
+    assert gathering.lacks(gathering.other) == 1
+    gathering.propose()
+    assert gathering.lacks(gathering.other) == 0
+    gathering.propose(WAITING_BYTES_MAX + 1)
+    assert gathering.lacks(gathering.other) == 0
+
+
+def test_entries_wait_only_where_acknowledgements_do() -> None:
+    with pytest.raises(ConfigError, match=r"raft\.entries_wait: it takes raft\.acknowledgements_wait"):
+        RaftConfig(node_id=1, entries_wait=True).validate()

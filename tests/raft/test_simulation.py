@@ -34,7 +34,7 @@ def test_everything_happens_in_the_simulation() -> None:
         happened += play(seed).happened
     for what in (
         "elected", "crash", "lost", "truncated", "compacted", "read", "proposed", "transfer", "TimeoutNow",
-        "add learner", "promote", "remove", "InstallSnapshotResponse", "ReadIndexResponse",
+        "add learner", "promote", "remove", "InstallSnapshotResponse", "ReadIndexResponse", "withheld",
     ):  # fmt: skip
         assert happened[what] > 0, what
 

@@ -53,6 +53,11 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A leader counts on as many followers as a majority takes, and lets the acknowledgements of the others wait for
     another message to go with: with three members that is nearly half of them."""
 
+    entries_wait: bool = False
+    """A leader gathers the entries for followers that it does not count on, until the driver calls
+    `RaftCore.send_withheld`; `acknowledgements_wait` chooses these. A message, a write and an acknowledgement then
+    stand for many small entries."""
+
     may_forget: bool = False
     """Members may come back without entries they acknowledged, because their drivers do not wait for the disk.
     Committed entries may then be lost, and the leader finds them missing: without this setting such a member would
@@ -63,6 +68,8 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for key, value in msgspec.structs.asdict(self).items():
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise ConfigError(f"raft.{key}={value}: it takes a positive whole number")
+        if self.entries_wait and not self.acknowledgements_wait:
+            raise ConfigError("raft.entries_wait: it takes raft.acknowledgements_wait, or nobody's entries may wait")
         if self.election_ticks < 2 * self.heartbeat_ticks:
             raise ConfigError(
                 f"raft.election_ticks={self.election_ticks}: it takes at least twice raft.heartbeat_ticks="

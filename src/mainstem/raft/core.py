@@ -185,6 +185,11 @@ class RaftCore:
         """The node that the leadership is being handed to; 0: none."""
         return self._leadership.transfer_to if self._leadership is not None else NOBODY
 
+    @property
+    def withholds(self) -> bool:
+        """Whether it leads, and gathers entries for members that it does not count on (`RaftConfig.entries_wait`)."""
+        return self._leadership is not None and self._leadership.replication.withholds
+
     def durable_index(self, count: int) -> int:
         """Leader: the highest index that at least `count` voters hold durably; from a majority on never beyond the
         commit index. 0 elsewhere, or if there are fewer voters."""
@@ -249,6 +254,13 @@ class RaftCore:
         """Note that somebody waits until more members than a majority hold an entry."""
         if self._leadership is not None:
             self._leadership.replication.ask_all()
+            self._look_again(self._leadership)
+
+    def send_withheld(self) -> None:
+        """Send what `withholds`. A driver calls it a moment after that became true, and otherwise heartbeats do."""
+        if self._leadership is not None:
+            self._leadership.replication.release()
+            self._look_again(self._leadership)
 
     def campaign(self) -> None:
         """Stand for election now, if this node may."""
@@ -388,6 +400,10 @@ class RaftCore:
         ):
             self._after_leader()
 
+    def _look_again(self, leadership: Leadership) -> None:
+        """Hand out the entries that members may get since something else than entries changed."""
+        self._touched = self._touched or leadership.replication.due
+
     def _request_vote(self, message: RequestVote) -> None:
         if self.abstains:  # it does not know its earlier vote, nor how far its log went
             return
@@ -465,6 +481,7 @@ class RaftCore:
         it answers."""
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
+            self._look_again(self._leadership)
 
     def report_gone(self, peer: int) -> None:
         """Take note that `peer` has ended, as far as the driver can tell. A follower does not wait for such a leader:
@@ -472,6 +489,7 @@ class RaftCore:
         again."""
         if self._leadership is not None:
             self._leadership.replication.unreachable(peer)
+            self._look_again(self._leadership)
         elif peer != NOBODY and peer == self.leader_id:
             self._elections.leader_gone()
             self._touched = True

@@ -77,6 +77,9 @@ class Member:
     def send(self, group: int, messages: Iterable[Message]) -> None:
         self._cluster.sent += messages
 
+    def withholds(self, group: int) -> None:
+        raise AssertionError("this configuration withholds nothing")
+
     def wake(self) -> None: ...
 
     def send_snapshot(self, group: int, message: InstallSnapshot) -> None:

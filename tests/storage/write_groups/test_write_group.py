@@ -65,6 +65,9 @@ class Alone:
     def send(self, group: int, messages: Iterable[Message]) -> None:
         raise AssertionError(f"nobody is there to hear {list(messages)}")
 
+    def withholds(self, group: int) -> None:
+        raise AssertionError("there is nobody to withhold entries from")
+
     def wake(self) -> None: ...
 
     def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:

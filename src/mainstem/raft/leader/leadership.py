@@ -169,6 +169,7 @@ class Leadership:
             return
         self._transfer_to = to
         self._transfer_ticks = 0
+        self.replication.release()
         self._continue_transfer(to)
 
     def _continue_transfer(self, node_id: int) -> None:

@@ -34,6 +34,10 @@ WAITING_BYTES_MAX = 64 * 1024
 """An acknowledgement waits only while no more bytes than that are under way to its member: it is small requests that
 cost less by it, and large ones need their room again."""
 
+WITHHELD_ENTRIES_MAX = 64
+"""A member's entries wait only while there are no more than that: a fourth of those that may be under way
+(`RaftConfig.entries_in_flight_max`), so that it is never far from the others."""
+
 LEARNER_BYTES_MAX = 2 * 1024 * 1024
 """Bytes of entries that a learner is sent before it acknowledges some. It writes them at once, and whatever else its
 disk writes waits for that long: some ten ms."""
@@ -60,10 +64,17 @@ class Replication:
         """The members whose acknowledgements may wait."""
         self._all_prompt_ticks = 0
         """So many ticks are left in which no acknowledgement waits."""
+        self.withholds = False
+        """True when members that are not counted on lack entries which wait for more of them."""
+        self._withheld_bytes = 0
+        """Bytes that the log has grown by since nothing was withheld."""
+        self._releases = False
+        """True when nothing is to be withheld the next time."""
         self.follow_membership()
 
     def choose_prompt(self) -> None:
         """Count on the members that hold the most, as many as a majority takes besides this node."""
+        self.due = self.due or self.withholds  # for those that are counted on from now on
         membership = self._log.memberships.current
         config = self._config
         if not config.acknowledgements_wait or config.node_id not in membership.voters or self._all_prompt_ticks > 0:
@@ -81,6 +92,7 @@ class Replication:
         if self._config.acknowledgements_wait:
             self._all_prompt_ticks = ALL_PROMPT_TICKS
             self._may_wait = frozenset()
+            self.due = self.due or self.withholds
 
     def follow_membership(self) -> None:
         """Start to track new members, and forget removed ones."""
@@ -97,6 +109,7 @@ class Replication:
     def grown(self, size: int) -> None:
         """Note that an entry of this size was added to the log."""
         self._grown_bytes += size
+        self._withheld_bytes += size
         self.due = True
 
     def ticked(self, ticks: int) -> None:
@@ -243,14 +256,38 @@ class Replication:
                 )
             self._outbox.append(heartbeat)
 
+    def release(self) -> None:
+        """Withhold nothing of what there is."""
+        if self.withholds:
+            self._releases = self.due = True
+
     def collect(self) -> None:
         """Send every member the entries it may get now."""
-        self.due = False
+        self.due = self.withholds = False
         for progress in self.peers.values():
+            if self._may_gather(progress):
+                self.withholds = True
+                continue
             try:
                 self._send(progress)
             except Unavailable:  # only now: the answer to the next heartbeat makes the leader try again
                 progress.probe(progress.next_index, paused=True)
+        if not self.withholds:
+            self._withheld_bytes = 0
+        self._releases = False
+
+    def _may_gather(self, progress: Progress) -> bool:
+        """Whether the entries that a member lacks may wait for more of them."""
+        lacks = self._log.last_index + 1 - progress.next_index
+        return (
+            0 < lacks <= WITHHELD_ENTRIES_MAX
+            and self._config.entries_wait
+            and not self._releases
+            and progress.node_id in self._may_wait
+            and self._withheld_bytes + progress.bytes_in_flight <= WAITING_BYTES_MAX
+            and progress.state is SendState.REPLICATE
+            and not progress.probe_due
+        )
 
     def _send(self, progress: Progress) -> None:
         try:
@@ -280,6 +317,8 @@ class Replication:
             for entry in entries:
                 size += entry.size
             waits = progress.node_id in self._may_wait and progress.bytes_in_flight + size <= WAITING_BYTES_MAX
+            if config.entries_wait and entries[0].index > log.commit_index:
+                waits = False  # those that are counted on have not acknowledged it in all that time
             self._append(progress, entries, may_wait=waits)
             progress.sent(entries[-1].index, size)
             if learns:

@@ -19,6 +19,7 @@ from mainstem.raft.messages import InstallSnapshot
 from mainstem.rpc.other_nodes import Calls, RaftTransport
 from mainstem.storage.agreed_clock import Quorum
 from mainstem.storage.cluster.snapshots import Snapshots
+from mainstem.storage.cluster.withheld_entries import WithheldEntries
 from mainstem.storage.cluster.write_group_replica import WriteGroupReplica
 from mainstem.storage.errors import StorageError
 from mainstem.storage.journal.journal import Journal
@@ -151,6 +152,7 @@ class Consensus:
             heartbeat_ticks=HEARTBEAT_TICKS,
             commits_with_heartbeats=True,
             acknowledgements_wait=durability is Durability.ASYNC,
+            entries_wait=durability is Durability.ASYNC,
             learner_bytes_per_tick=max(1, round(TICK_SECONDS * learner_bytes_per_second)),
             may_forget=durability is Durability.ASYNC or self.has_lost(group),
         )
@@ -195,6 +197,7 @@ class WriteGroupReplication:
         """Set when a write group becomes silent."""
         self._beginning: set[int] = set()
         """Write groups whose replica here is about to be noted."""
+        self._withheld = WithheldEntries(lambda group: self._parts.groups[group].consensus.send_withheld())
         self._grown = asyncio.Event()
         """Set when there are write groups that were not looked at yet."""
         self._settled: dict[int, asyncio.Event] = {}
@@ -432,6 +435,7 @@ class WriteGroupReplication:
 
     def stop(self) -> None:
         """Receive no more messages."""
+        self._withheld.close()
         if self._consensus.exchange is not None:
             for group in self._settled:
                 self._consensus.exchange.leave(group)
@@ -441,6 +445,9 @@ class WriteGroupReplication:
     def send(self, group: int, messages: Iterable[Message]) -> None:
         assert self._consensus.exchange is not None, "a node alone sends no messages"
         self._consensus.exchange.send(group, messages)
+
+    def withholds(self, group: int) -> None:
+        self._withheld.note(group)
 
     def wake(self) -> None:
         self._parts.write_loop.wake()

@@ -209,6 +209,12 @@ class WriteGroupConsensus:
             self.core.report_gone(node_id)
             self.pump()
 
+    def send_withheld(self) -> None:
+        """Send entries that were gathered for members which are not counted on."""
+        if self.core is not None and self.core.withholds:
+            self.core.send_withheld()
+            self.pump()
+
     def hard_state_saved(self, state: HardState) -> None:
         """Tell the core that a term and vote are durable."""
         if self.core is not None:
@@ -349,6 +355,8 @@ class WriteGroupConsensus:
             self._driven.begin_serving(core.term, core.last_index + 1)
         if self._blocks.to_write or self.hard_state_due is not None:
             self._watcher.wake()
+        if core.withholds:
+            self._watcher.withholds(self._group)
 
     def _do_ready(self, core: RaftCore) -> None:
         group, driven = self._group, self._driven

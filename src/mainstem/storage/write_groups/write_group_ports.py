@@ -55,6 +55,10 @@ class Watcher(Protocol):
         """Send messages to other members of the write group; never blocks, and may lose messages."""
         ...
 
+    def withholds(self, group: int) -> None:
+        """Call `WriteGroupConsensus.send_withheld` a moment later."""
+        ...
+
     def wake(self) -> None:
         """Have the write loop take a turn."""
         ...
