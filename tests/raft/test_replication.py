@@ -21,8 +21,9 @@ from mainstem.raft import (
     RaftCore,
     Role,
 )
+from mainstem.raft.leader.counted_on import ALL_PROMPT_TICKS, DECIDED_MIN, TRIAL_EVERY_TICKS
 from mainstem.raft.leader.progress import SendState
-from mainstem.raft.leader.replication import ALL_PROMPT_TICKS, WAITING_BYTES_MAX, WITHHELD_ENTRIES_MAX
+from mainstem.raft.leader.replication import WAITING_BYTES_MAX, WITHHELD_ENTRIES_MAX
 from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
 
 FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
@@ -529,6 +530,34 @@ def test_a_member_that_holds_more_is_counted_on_from_the_next_heartbeat() -> Non
     assert propose(cluster)[other] is False
 
 
+def with_trial(answers_first: int, proposals: int) -> Cluster:
+    """After a trial with so many entries, which one member acknowledged before the other."""
+    cluster = with_acknowledgements_that_wait()
+    cluster.tick(TRIAL_EVERY_TICKS - 1, 1)  # one went by already
+    assert propose(cluster) == {2: False, 3: False}, "nobody may wait in a trial"
+    for _ in range(proposals - 1):
+        cluster[1].propose(b"", 1)
+        cluster.deliver(lambda message: isinstance(message, Append))
+        cluster.deliver(lambda message: message.sender == answers_first)
+        cluster.settle()
+    cluster.tick(1, 1)
+    return cluster
+
+
+@pytest.mark.parametrize("answers_first", [2, 3])
+def test_a_member_that_acknowledges_first_in_a_trial_is_counted_on(answers_first: int) -> None:
+    cluster = with_trial(answers_first, 2 * DECIDED_MIN)
+    asked = propose(cluster)
+    assert asked == {answers_first: False, 5 - answers_first: True}
+    cluster.tick(1, 1)
+    assert propose(cluster) == asked, "the next heartbeat changes nothing"
+
+
+def test_few_commits_decide_no_trial() -> None:
+    cluster = with_trial(3, DECIDED_MIN - 1)
+    assert propose(cluster) == {2: False, 3: True}, "as before"
+
+
 def test_no_acknowledgement_waits_while_somebody_waits_for_more_copies() -> None:
     cluster = with_acknowledgements_that_wait()
     cluster[1].copies_awaited()
@@ -566,9 +595,7 @@ class Gathering:
     """Three members, led by the first, which gathers entries for the member that it does not count on."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(
-            range(1, 4), acknowledgements_wait=True, entries_wait=True, commits_with_heartbeats=True
-        )
+        self.cluster = Cluster(range(1, 4), acknowledgements_wait=True, entries_wait=True, commits_with_heartbeats=True)
         self.cluster.elect(1)
         self.cluster.tick(1, 1)
         self.cluster.settle()

@@ -118,8 +118,11 @@ class Leadership:
 
     def append_response(self, message: AppendResponse) -> None:
         if self.replication.append_response(message):
-            if message.match_index > self._log.commit_index:  # the last of three to hold an entry changes nothing
+            before = self._log.commit_index
+            if message.match_index > before:  # the last of three to hold an entry changes nothing
                 self.commit()
+                if self.replication.counted_on.on_trial and self._log.commit_index > before:
+                    self.replication.counted_on.decided(message.sender)
             if self._transfer_to:
                 self._continue_transfer(message.sender)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from mainstem.raft.config import RaftConfig
 from mainstem.raft.entry import Entry
 from mainstem.raft.errors import BrokenInvariant, Compacted, Unavailable
+from mainstem.raft.leader.counted_on import CountedOn
 from mainstem.raft.leader.progress import Progress, SendState
 from mainstem.raft.log import Log
 from mainstem.raft.messages import (
@@ -25,10 +26,6 @@ from mainstem.raft.messages import (
 PROBE_BYTES_MAX = 64 * 1024
 """A probe, which may be repeated many times, carries entries only up to this size: a new leader's no-op, not a
 block."""
-
-ALL_PROMPT_TICKS = 20
-"""After somebody has waited for more copies than a majority no acknowledgement waits for so many ticks: longer than it
-is mostly until the next request of that kind, for it is a topic's setting."""
 
 WAITING_BYTES_MAX = 64 * 1024
 """An acknowledgement waits only while no more bytes than that are under way to its member: it is small requests that
@@ -60,10 +57,7 @@ class Replication:
         """Bytes that learners may still be sent before the next tick."""
         self._grown_bytes = 0
         """Bytes that the log has grown by since the last tick."""
-        self._may_wait: frozenset[int] = frozenset()
-        """The members whose acknowledgements may wait."""
-        self._all_prompt_ticks = 0
-        """So many ticks are left in which no acknowledgement waits."""
+        self.counted_on = CountedOn(config, log, self.peers)
         self.withholds = False
         """True when members that are not counted on lack entries which wait for more of them."""
         self._withheld_bytes = 0
@@ -72,27 +66,10 @@ class Replication:
         """True when nothing is to be withheld the next time."""
         self.follow_membership()
 
-    def choose_prompt(self) -> None:
-        """Count on the members that hold the most, as many as a majority takes besides this node."""
-        self.due = self.due or self.withholds  # for those that are counted on from now on
-        membership = self._log.memberships.current
-        config = self._config
-        if not config.acknowledgements_wait or config.node_id not in membership.voters or self._all_prompt_ticks > 0:
-            self._may_wait = frozenset()
-            return
-        able = [
-            (-progress.match_index, node_id)
-            for node_id, progress in self.peers.items()
-            if node_id in membership.voters and progress.state is SendState.REPLICATE
-        ]
-        self._may_wait = frozenset(node_id for _, node_id in sorted(able)[membership.quorum - 1 :])
-
     def ask_all(self) -> None:
         """For a while, let no acknowledgement wait: somebody waits for more than a majority."""
-        if self._config.acknowledgements_wait:
-            self._all_prompt_ticks = ALL_PROMPT_TICKS
-            self._may_wait = frozenset()
-            self.due = self.due or self.withholds
+        self.counted_on.ask_all()
+        self.due = self.due or self.withholds
 
     def follow_membership(self) -> None:
         """Start to track new members, and forget removed ones."""
@@ -101,7 +78,7 @@ class Replication:
             del self.peers[node_id]
         for node_id in sorted(members - self.peers.keys()):
             self.peers[node_id] = Progress(node_id, self._log.last_index + 1)
-        self.choose_prompt()
+        self.counted_on.choose()
         self.due = True
 
     # --- the pace of learners ------------------------------------------------------------------------------
@@ -116,9 +93,8 @@ class Replication:
         """Let learners have more."""
         self._learner_bytes = ticks * self._config.learner_bytes_per_tick + 2 * self._grown_bytes
         self._grown_bytes = 0
-        self._all_prompt_ticks -= ticks
-        self.choose_prompt()
-        if self._log.memberships.current.learners:
+        self.counted_on.ticked(ticks)
+        if self.withholds or self._log.memberships.current.learners:  # others may be counted on from now on
             self.due = True
 
     # --- counting ------------------------------------------------------------------------------------------
@@ -236,7 +212,8 @@ class Replication:
         progress = self.peers.get(node_id)
         if progress is not None and progress.state is SendState.REPLICATE:
             progress.probe(progress.match_index + 1, paused=True)
-            self.choose_prompt()
+            self.counted_on.choose()
+            self.due = self.due or self.withholds
 
     def snapshot_sent(self, node_id: int, ok: bool) -> None:
         progress = self.peers.get(node_id)
@@ -283,7 +260,7 @@ class Replication:
             0 < lacks <= WITHHELD_ENTRIES_MAX
             and self._config.entries_wait
             and not self._releases
-            and progress.node_id in self._may_wait
+            and progress.node_id in self.counted_on.others
             and self._withheld_bytes + progress.bytes_in_flight <= WAITING_BYTES_MAX
             and progress.state is SendState.REPLICATE
             and not progress.probe_due
@@ -316,7 +293,7 @@ class Replication:
             size = 0
             for entry in entries:
                 size += entry.size
-            waits = progress.node_id in self._may_wait and progress.bytes_in_flight + size <= WAITING_BYTES_MAX
+            waits = progress.node_id in self.counted_on.others and progress.bytes_in_flight + size <= WAITING_BYTES_MAX
             if config.entries_wait and entries[0].index > log.commit_index:
                 waits = False  # those that are counted on have not acknowledged it in all that time
             self._append(progress, entries, may_wait=waits)
