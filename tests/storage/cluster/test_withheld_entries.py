@@ -1,43 +1,102 @@
-"""Entries that wait for more of them leave after a moment, those of all write groups at once."""
+"""Entries that wait for more of them leave after a moment, those of all write groups at once, or sooner."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 
-from mainstem.storage.cluster.withheld_entries import WITHHELD_SECONDS, WithheldEntries
+from mainstem.storage.cluster.withheld_entries import STEP_SECONDS, STEPS, WithheldEntries
 
 
-def test_all_write_groups_send_together_a_moment_after_the_first() -> None:
-    sent: list[tuple[float, int]] = []
+class Asked:
+    """The calls for each write group, with the number of the step in which they were made, and whether it was late."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int, bool]] = []
+        self.stuck: set[int] = set()
+        """Write groups that wait for the follower that they count on."""
+
+    def send(self, group: int, late: bool) -> bool:
+        step = round(asyncio.get_running_loop().time() / STEP_SECONDS)
+        self.calls.append((group, step, late))
+        return not late and group not in self.stuck
+
+    @property
+    def sent(self) -> list[tuple[int, int]]:
+        return [(group, step) for group, step, late in self.calls if late or group in self.stuck]
+
+
+async def steps(count: float) -> None:
+    await asyncio.sleep(count * STEP_SECONDS)
+
+
+def test_all_write_groups_send_together_some_steps_after_the_first() -> None:
+    asked = Asked()
 
     async def play() -> None:
-        loop = asyncio.get_running_loop()
-        withheld = WithheldEntries(lambda group: sent.append((loop.time(), group)))
+        withheld = WithheldEntries(asked.send)
         withheld.note(1)
-        await asyncio.sleep(WITHHELD_SECONDS / 2)
+        await steps(1.5)
         withheld.note(2)
         withheld.note(1)
-        await asyncio.sleep(WITHHELD_SECONDS)
+        await steps(STEPS)
         withheld.note(3)
-        await asyncio.sleep(2 * WITHHELD_SECONDS)
+        await steps(2 * STEPS)
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(play())
-    assert sent == [(WITHHELD_SECONDS, 1), (WITHHELD_SECONDS, 2), (2.5 * WITHHELD_SECONDS, 3)]
+    assert asked.sent[:2] == [(1, STEPS), (2, STEPS)]
+    ((group, step),) = asked.sent[2:]
+    assert group == 3
+    assert step - (STEPS + 1.5) == pytest.approx(STEPS, abs=1)
+    assert len(asked.calls) == STEPS + (STEPS - 1) + STEPS, "nobody is looked at who withholds nothing"
+
+
+def test_a_write_group_that_waits_for_somebody_sends_at_once() -> None:
+    asked = Asked()
+    asked.stuck = {1}
+
+    async def play() -> None:
+        withheld = WithheldEntries(asked.send)
+        withheld.note(1)
+        withheld.note(2)
+        await steps(2 * STEPS)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(play())
+    assert asked.sent == [(1, 1), (2, STEPS)]
+
+
+def test_what_is_withheld_while_others_send_waits_as_long() -> None:
+    asked = Asked()
+
+    async def play() -> None:
+        def send(group: int, late: bool) -> bool:
+            if late and group == 1:
+                withheld.note(2)
+            return asked.send(group, late)
+
+        withheld = WithheldEntries(send)
+        withheld.note(1)
+        await steps(3 * STEPS)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(play())
+    assert asked.sent == [(1, STEPS), (2, 2 * STEPS)]
 
 
 def test_nothing_leaves_after_the_end() -> None:
-    sent: list[int] = []
+    asked = Asked()
 
     async def play() -> None:
-        withheld = WithheldEntries(sent.append)
+        withheld = WithheldEntries(asked.send)
         withheld.note(1)
         withheld.close()
         withheld.note(2)
-        await asyncio.sleep(2 * WITHHELD_SECONDS)
+        await steps(2 * STEPS)
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(play())
-    assert not sent
+    assert not asked.calls

@@ -59,7 +59,9 @@ class Applied:
 class Member:
     """One node's part, its disk that takes everything at once, and what it has to say to others."""
 
-    def __init__(self, node_id: int, cluster: Cluster, nodes: Iterable[int]) -> None:
+    def __init__(self, node_id: int, cluster: Cluster, nodes: Iterable[int], **config: Any) -> None:
+        self.withheld = 0
+        """How often it was told that something is withheld."""
         self.node_id = node_id
         self._cluster = cluster
         self.table = QueueTable()
@@ -71,14 +73,14 @@ class Member:
         """Hand-overs that began here, and that came to nothing."""
         self.group = WriteGroup(0, self.table, self.applied, self, block_bytes_max=5000, batch_bytes_max=1 << 20)
         self.group.consensus.join(
-            RaftConfig(node_id=node_id), HardState(), Membership.of(nodes), random.Random(node_id)
+            RaftConfig(node_id=node_id, **config), HardState(), Membership.of(nodes), random.Random(node_id)
         )
 
     def send(self, group: int, messages: Iterable[Message]) -> None:
         self._cluster.sent += messages
 
     def withholds(self, group: int) -> None:
-        raise AssertionError("this configuration withholds nothing")
+        self.withheld += 1
 
     def wake(self) -> None: ...
 
@@ -135,11 +137,11 @@ class Member:
 class Cluster:
     """Members, and a network that carries everything but for the links that are cut."""
 
-    def __init__(self, nodes: Iterable[int]) -> None:
+    def __init__(self, nodes: Iterable[int], **config: Any) -> None:
         self.sent: list[Message] = []
         self.cut: set[int] = set()
         """Nodes that nothing reaches or leaves."""
-        self.members = {node_id: Member(node_id, self, nodes) for node_id in nodes}
+        self.members = {node_id: Member(node_id, self, nodes, **config) for node_id in nodes}
 
     def turn(self, *, ticks: bool = True) -> None:
         for member in self.members.values():
@@ -192,11 +194,11 @@ def copied(message: Message) -> Message:
     return msgspec.structs.replace(message, entries=tuple(fresh))
 
 
-def told(story: Callable[[Cluster], Awaitable[None]], nodes: Iterable[int] = NODES) -> None:
+def told(story: Callable[[Cluster], Awaitable[None]], nodes: Iterable[int] = NODES, **config: Any) -> None:
     loop = SimulatedLoop()
 
     async def run() -> None:
-        await story(Cluster(nodes))
+        await story(Cluster(nodes, **config))
 
     try:
         loop.run_until_complete(run())
@@ -282,6 +284,71 @@ def test_a_duplicate_waits_for_as_many_copies_as_the_first() -> None:
         assert [result.base_offset for result in await again] == [0]
 
     told(story)
+
+
+GATHERING: dict[str, Any] = {"acknowledgements_wait": True, "entries_wait": True, "commits_with_heartbeats": True}
+
+
+def gathering(cluster: Cluster) -> tuple[Member, Member, Member]:
+    """The leader, once it has a block in hand for the last of these, and the follower that it counts on."""
+    leader = cluster.leader()
+    for _ in range(4):
+        cluster.turn()  # with a heartbeat, at which it chooses
+    while cluster.sent:
+        cluster.turn(ticks=False)
+    leader.append(new_batch(QUEUE))
+    for _ in range(3):
+        cluster.turn(ticks=False)
+    assert leader.cell(COMMITTED_END) == 1
+    assert leader.withheld
+    last = leader.group.last_index
+    (counted_on,) = (one for one in cluster.members.values() if one is not leader and one.group.last_index == last)
+    (other,) = (one for one in cluster.members.values() if one.group.last_index < last)
+    return leader, counted_on, other
+
+
+def test_a_block_for_a_follower_that_nobody_waits_for_leaves_when_it_is_late() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader, _, other = gathering(cluster)
+        consensus = leader.group.consensus
+        assert consensus.send_withheld(late=False), "it is committed, and so can wait"
+        assert consensus.send_withheld(late=False)
+        assert not consensus.send_withheld(late=True)
+        cluster.turn(ticks=False)
+        assert other.group.last_index == leader.group.last_index
+        assert not consensus.send_withheld(late=True), "there is nothing any more"
+
+    told(story, **GATHERING)
+
+
+def test_a_block_leaves_at_the_second_look_if_it_is_not_committed_by_then() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader, counted_on, _ = gathering(cluster)
+        consensus = leader.group.consensus
+        assert consensus.send_withheld(late=False)
+        cluster.cut = {counted_on.node_id}
+        ticket = leader.append(new_batch(QUEUE))
+        cluster.turn(ticks=False)
+        assert consensus.send_withheld(late=False), "this was not there at the last look"
+        assert not consensus.send_withheld(late=False)
+        for _ in range(3):
+            cluster.turn(ticks=False)
+        assert ticket.done()
+
+    told(story, **GATHERING)
+
+
+def test_copies_that_somebody_waits_for_are_not_withheld() -> None:
+    async def story(cluster: Cluster) -> None:
+        leader, _, other = gathering(cluster)
+        index = leader.group.last_index
+        ticket = Ticket([])
+        leader.group.wait_for_copies(index, ticket, 3)
+        cluster.turn(ticks=False)
+        assert other.group.last_index == index
+        cluster.until(ticket.done)
+
+    told(story, **GATHERING)
 
 
 def store_of(leader: Member) -> LocalMessageStore:

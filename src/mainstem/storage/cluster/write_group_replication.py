@@ -197,7 +197,9 @@ class WriteGroupReplication:
         """Set when a write group becomes silent."""
         self._beginning: set[int] = set()
         """Write groups whose replica here is about to be noted."""
-        self._withheld = WithheldEntries(lambda group: self._parts.groups[group].consensus.send_withheld())
+        self._withheld = WithheldEntries(
+            lambda group, late: self._parts.groups[group].consensus.send_withheld(late=late)
+        )
         self._grown = asyncio.Event()
         """Set when there are write groups that were not looked at yet."""
         self._settled: dict[int, asyncio.Event] = {}

@@ -166,8 +166,10 @@ class WriteGroup:
         """Make a ticket wait until block `index` is committed, and durable on that many nodes: more than
         `consensus.quorum_fewest`, otherwise `wait_for` is enough."""
         self._waiters.await_copies(index, copies_min, ticket)
-        if self.consensus.core is not None:
-            self.consensus.core.copies_awaited()
+        if (core := self.consensus.core) is not None:
+            core.copies_awaited()
+            if core.withholds:
+                self.consensus.pump()
         self._settle_copies()
 
     def _settle_copies(self) -> None:

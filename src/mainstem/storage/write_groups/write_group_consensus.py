@@ -101,6 +101,8 @@ class WriteGroupConsensus:
         self._pumping = False
         self._hands_over = False
         """True while this node serves, and asks another one to lead."""
+        self._gathered_to = 0
+        """The last entry at the last call of `send_withheld` that withheld some; 0: it withheld none."""
         self._confirms_soon = False
         """True when `confirm` was called in this turn of the event loop; the core is asked at the end of the turn."""
 
@@ -209,11 +211,20 @@ class WriteGroupConsensus:
             self.core.report_gone(node_id)
             self.pump()
 
-    def send_withheld(self) -> None:
-        """Send entries that were gathered for members which are not counted on."""
-        if self.core is not None and self.core.withholds:
-            self.core.send_withheld()
-            self.pump()
+    def send_withheld(self, *, late: bool) -> bool:
+        """Send entries that were gathered for members which are not counted on; unless it is `late`, only if those that
+        there were at the last call are not committed. Returns whether it withholds any from now on."""
+        core = self.core
+        if core is None or not core.withholds:
+            self._gathered_to = 0
+            return False
+        if not late and core.commit_index >= self._gathered_to:
+            self._gathered_to = core.last_index
+            return True
+        self._gathered_to = 0
+        core.send_withheld()
+        self.pump()
+        return False
 
     def hard_state_saved(self, state: HardState) -> None:
         """Tell the core that a term and vote are durable."""

@@ -56,7 +56,7 @@ class Watcher(Protocol):
         ...
 
     def withholds(self, group: int) -> None:
-        """Call `WriteGroupConsensus.send_withheld` a moment later."""
+        """Call `WriteGroupConsensus.send_withheld` every few ms until it withholds nothing."""
         ...
 
     def wake(self) -> None:
