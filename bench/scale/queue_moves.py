@@ -133,15 +133,21 @@ def measured(directory: Path, moves: int, window_seconds: float, rate: float) ->
 
 
 async def window(members: Sequence[Member], partition: int, seconds: float, *, moved: bool) -> Window:
+    """Raises BenchError."""
     knocks = Knocks({member.node_id: member.kafka for member in members}, partition, KNOCK_SECONDS)
+    asked = members[0]
+    to = next_group(asked, partition)
     begun = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         knocking = tasks.create_task(knocks.run(begun + seconds))
         await asyncio.sleep(MOVE_AFTER * seconds)
         if moved:
-            await asyncio.to_thread(move, members[0], partition)
+            await asyncio.to_thread(move, asked, partition, to)
         await knocking
-    return Window(begun, time.monotonic(), moved, longest_pause(knocks.acknowledged))
+    ended = time.monotonic()
+    if moved:  # not asked meanwhile: for the answer a node asks the others, which a node that moves a queue does not
+        wait_until(lambda: group_of(asked, partition) == to, f"queue {partition} has not moved", MOVED_SECONDS_MAX)
+    return Window(begun, ended, moved, longest_pause(knocks.acknowledged))
 
 
 def longest_pause(acknowledged: Sequence[float]) -> float:
@@ -149,11 +155,17 @@ def longest_pause(acknowledged: Sequence[float]) -> float:
     return max((later - sooner for sooner, later in itertools.pairwise(ordered)), default=float("inf"))
 
 
-def move(asked: Member, partition: int) -> None:
-    """Send a queue to the next write group; returns once it is there. Raises BenchError."""
-    subject = f"/v1/cluster/explain/partition/{TOPIC}/{partition}"
-    groups = len(asked.get("/v1/cluster")["write_groups"])
-    to = (asked.get(subject)["group"] + 1) % groups
+def group_of(asked: Member, partition: int) -> int:
+    group: int = asked.get(f"/v1/cluster/explain/partition/{TOPIC}/{partition}")["group"]
+    return group
+
+
+def next_group(asked: Member, partition: int) -> int:
+    return (group_of(asked, partition) + 1) % len(asked.get("/v1/cluster")["write_groups"])
+
+
+def move(asked: Member, partition: int, to: int) -> None:
+    """Wish for a queue to move to a write group."""
     request = urllib.request.Request(
         f"http://{asked.http}/v1/cluster/move-queue",
         json.dumps({"topic": TOPIC, "partition": partition, "to": to}).encode(),
@@ -161,7 +173,6 @@ def move(asked: Member, partition: int) -> None:
         method="POST",
     )
     urllib.request.urlopen(request, timeout=MOVED_SECONDS_MAX).close()
-    wait_until(lambda: asked.get(subject)["group"] == to, f"queue {partition} has not moved", MOVED_SECONDS_MAX)
 
 
 def figures(windows: Sequence[Window], sent: Sequence[Sent]) -> Told:
