@@ -91,10 +91,12 @@ def test_nothing_leaves_after_the_end() -> None:
     asked = Asked()
 
     async def play() -> None:
-        withheld = WithheldEntries(asked.send)
-        withheld.note(1)
-        withheld.close()
-        withheld.note(2)
+        for noted_before in (True, False):
+            withheld = WithheldEntries(asked.send)
+            if noted_before:
+                withheld.note(1)
+            withheld.close()
+            withheld.note(2)
         await steps(2 * STEPS)
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
