@@ -3,12 +3,17 @@
     python -m bench.scale.moves drain [--mebibytes 1024]       one of three nodes gives all it has to a fourth
     python -m bench.scale.moves repair [--mebibytes 2048]      one of three nodes dies for good, a fourth replaces it
     python -m bench.scale.moves repair --thin --mebibytes 10240
+    python -m bench.scale.moves repair --apart /other/disk          the fourth node has a disk of its own
 
-All nodes run on this machine, with the default throttle (`storage.snapshot_bytes_per_second`). Before a drain the
-topic's records lie in the journals, and nobody splits them; before a repair every node has split its copy into runs.
-Publishers send at a steady rate (`paced_load.py`) before, meanwhile and afterwards: before and afterwards are `alone`.
-A drain lasts from the command until the node is empty; a repair from the first replica that a new node is given until
-every write group is whole again, and it begins by itself after `nameserver.rebuild_after_seconds`, here a few seconds.
+All nodes run on this machine, with default settings, the throttle (`storage.snapshot_bytes_per_second`) included.
+Before a drain the topic's records lie in the journals, and nobody splits them; before a repair every node has split its
+copy into runs, and its journal has nothing of that any more: for this alone the nodes have small segments, and start
+again without. Publishers send at a steady rate (`paced_load.py`) before, meanwhile and afterwards: before and
+afterwards are `alone`. A drain lasts from the command until the node is empty; a repair from the first replica that a
+new node is given until every write group is whole again, and it begins by itself after
+`nameserver.rebuild_after_seconds`, here less than half a minute: the time before, with a dead node and nothing copied,
+is told apart, but for its first seconds, in which others are elected. Commits need both nodes that are left then, where
+they need the faster of two otherwise.
 
 Prints a table and the targets, which the median of `--rounds` decides, and with `--json FILE` writes every figure as a
 result file. The disk takes four times the bytes; with `--thin` the records that are split are zeros, and all but the
@@ -26,7 +31,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.nodes.members import Member, start_members, wait_until
+from bench.nodes.members import Member, leaders, start_members, wait_until
 from bench.report.document import targets_table
 from bench.results import Results, Row
 from bench.scale import rows
@@ -44,7 +49,9 @@ WARM_SECONDS = 4.0
 ALONE_SECONDS = 15.0
 SETTLE_SECONDS = 3.0
 """Between what is measured and the quiet time after it."""
-REBUILD_AFTER_SECONDS = 15
+REBUILD_AFTER_SECONDS = 25
+ELECTED_SECONDS = 5.0
+"""From the end of a node until publishers see nothing of that any more."""
 MOVED_SECONDS_MAX = 900.0
 PRUNED_SECONDS_MAX = 180.0
 LOOKS_SECONDS = 0.5
@@ -65,7 +72,7 @@ class Moved(NamedTuple):
     meanwhile_p99: float
     meanwhile_most: float
     degraded_p99: float | None
-    """While a node was dead and nothing was copied yet; None: none was."""
+    """While a node was dead, others led, and nothing was copied yet; None: none was."""
 
     @property
     def ratio(self) -> float:
@@ -82,6 +89,7 @@ def main() -> None:
     parser.add_argument("story", choices=tuple(TITLES))
     parser.add_argument("--mebibytes", type=int, help="that each node has (drain: 1024, repair: 2048)")
     parser.add_argument("--thin", action="store_true", help="before a repair: records of zeros, which take no disk")
+    parser.add_argument("--apart", type=Path, metavar="DIR", help="a repair: where the fourth node keeps its files")
     parser.add_argument("--rate", type=float, default=200.0, help="records of 1 KB a second")
     parser.add_argument("--rounds", type=int, default=1, help="each with nodes of its own")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -96,7 +104,9 @@ def main() -> None:
             if options.story == "drain":
                 moved = drained(directory, options.mebibytes or 1024, options.rate)
             else:
-                moved = repaired(directory, options.mebibytes or 2048, options.rate, thin=options.thin)
+                with tempfile.TemporaryDirectory(prefix="mainstem-apart-", dir=options.apart or directory) as apart:
+                    mebibytes = options.mebibytes or 2048
+                    moved = repaired(directory, Path(apart), mebibytes, options.rate, thin=options.thin)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         tell(moved)
@@ -141,10 +151,10 @@ def drained(directory: Path, mebibytes: int, rate: float) -> Moved:
         end_all(members, load)
 
 
-def repaired(directory: Path, mebibytes: int, rate: float, *, thin: bool) -> Moved:
-    """Raises BenchError."""
-    settings = {**SETTINGS, "nameserver.rebuild_after_seconds": str(REBUILD_AFTER_SECONDS)}
-    members = start_members(directory, 3, settings)
+def repaired(directory: Path, apart: Path, mebibytes: int, rate: float, *, thin: bool) -> Moved:
+    """`apart`: where the fourth node keeps its files. Raises BenchError."""
+    settings = {"pipeline.mode": "off", "nameserver.rebuild_after_seconds": str(REBUILD_AFTER_SECONDS)}
+    members = start_members(directory, 3, SETTINGS)
     load: PacedLoad | None = None
     try:
         if thin:
@@ -158,7 +168,8 @@ def repaired(directory: Path, mebibytes: int, rate: float, *, thin: bool) -> Mov
         groups = [group for member in members for group in member.get("/v1/split")["groups"].values()]
         assert groups, "every node splits its copy"
         wait_until(lambda: is_pruned(members), "journals still have what is split", PRUNED_SECONDS_MAX)
-        members.append(join(members, directory, settings))
+        start_again(members, settings)
+        members.append(join(members, apart, settings))
         load = begin_load(members, directory, rate)
         asked, begun_load = members[0], time.monotonic()
         time.sleep(WARM_SECONDS + ALONE_SECONDS)
@@ -185,6 +196,18 @@ def fill(members: Sequence[Member], mebibytes: int) -> None:
 def make_topics(bootstrap: str) -> None:
     for topic in (STORED, PUBLISHED):
         mainstem("topic", "create", topic, "--partitions", str(PARTITIONS), "--bootstrap", bootstrap)
+
+
+def start_again(members: list[Member], settings: dict[str, str]) -> None:
+    """End all members, and start the same nodes with other settings. Raises BenchError."""
+    peers = {member.node_id: member.rpc for member in members}
+    for at, member in enumerate(members):
+        member.kill()
+        addresses = (member.kafka, member.http, member.rpc)
+        members[at] = Member(member.node_id, member.directory, addresses, peers, settings)
+    for member in members:
+        member.await_started(len(members))
+    wait_until(lambda: all(leaders(members[0])), "a write group has no leader")
 
 
 def join(members: Sequence[Member], directory: Path, settings: dict[str, str]) -> Member:
@@ -246,7 +269,7 @@ def figures(
         meanwhile_p50=percentile(meanwhile, 0.5),
         meanwhile_p99=percentile(meanwhile, 0.99),
         meanwhile_most=most,
-        degraded_p99=percentile(due(lost_at, begun), 0.99) if lost_at < begun else None,
+        degraded_p99=percentile(due(lost_at + ELECTED_SECONDS, begun), 0.99) if lost_at < begun else None,
     )
 
 
