@@ -42,7 +42,8 @@ class StorageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Catch-up reads and the split slow down when commits take more than this many times as long as without them; 0:
     they never slow down."""
     background_bytes_per_second_min: int = 32 * MEBIBYTE
-    """…but not below this, so that they end; merges, compactions and uploads not below a quarter of it."""
+    """…but not below this, so that they end; merges, compactions and uploads not below a quarter of it, copies between
+    nodes not below half of it."""
     snapshot_bytes_per_second: int = 64 * MEBIBYTE
     """Bound on copying runs to replicas that need a snapshot, for the whole node, and on the log that learners catch up
     with, for each write group; 0: bounded only by publish latency."""

@@ -13,6 +13,7 @@ from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.storage.reading.pacing import (
     CALM_EVERY_SECONDS,
+    COPY_SHARE_MIN,
     IDLE_SECONDS,
     KEPT_SECONDS,
     MOST_BYTES_PER_SECOND,
@@ -281,15 +282,18 @@ def test_a_slowdown_of_0_turns_it_off() -> None:
     simulated(story, slowdown_max=0)
 
 
-def test_upkeep_goes_slower_than_the_least_of_others_and_is_the_first_to_get_faster() -> None:
+@pytest.mark.parametrize(("lane", "share"), [(Lane.UPKEEP, UPKEEP_SHARE_MIN), (Lane.COPY, COPY_SHARE_MIN)])
+def test_what_can_wait_goes_slower_than_the_least_of_others_and_is_the_first_to_get_faster(
+    lane: Lane, share: float
+) -> None:
     async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
-        worker = asyncio.ensure_future(work(pacing, Lane.UPKEEP, MEBIBYTE // 4))
+        worker = asyncio.ensure_future(work(pacing, lane, MEBIBYTE // 4))
         await publish(pacing, 10, slow_beside(pacing))
         assert (pacing.bytes_per_second, pacing.upkeep_share) == (LEAST, UPKEEP_SHARE_MIN)
-        before = done(pacing, Lane.UPKEEP)
+        before = done(pacing, lane)
         await publish(pacing, 20, slow_beside(pacing))
-        slow = (done(pacing, Lane.UPKEEP) - before) / 20
-        assert LEAST * UPKEEP_SHARE_MIN * 0.7 < slow < LEAST * UPKEEP_SHARE_MIN * 1.3
+        slow = (done(pacing, lane) - before) / 20
+        assert LEAST * share * 0.7 < slow < LEAST * share * 1.3
         while pacing.upkeep_share < 1:
             assert pacing.bytes_per_second == LEAST
             await publish(pacing, 0.5, lambda: QUIET_SECONDS)

@@ -19,9 +19,9 @@ While no producer publishes, background work is not held at all; the rate is kep
 
 Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
 ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
-rate, but that of upkeep, which can wait: where the least rate is still too much for publishing, upkeep goes slower than
-that, down to `UPKEEP_SHARE_MIN` of it, and is the first to get faster again. Within a lane, callers go in the order of
-asking, so that readers share it evenly. No I/O; the clock is given.
+rate, but those that can wait (`SHARES_MIN`), upkeep and copies between nodes: where the least rate is still too much
+for publishing, they go slower than that, down to their share of it, and are the first to get faster again. Within a
+lane, callers go in the order of asking, so that readers share it evenly. No I/O; the clock is given.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ KEPT_SECONDS = 60.0
 """For so long the rate that was found outlives a pause in publishing. Producers that pause for a second would else have
 the rate at the start each time, and three times that in the next second."""
 
-UPKEEP_SHARE_MIN = 0.25
-"""Of the rate of the others, in the lane of upkeep. A split may wait for a task of upkeep: with 8 MiB a second, one of
-64 MiB takes eight seconds."""
-
 MOST_BYTES_PER_SECOND = 4 << 30
 """No disk read through one thread is faster; a bound so that the rate comes down again in a second."""
 
@@ -113,6 +109,17 @@ class Lane(enum.Enum):
     """Segments and runs read to look for rot, by their bytes."""
 
 
+UPKEEP_SHARE_MIN = 0.25
+"""A split may wait for a task of upkeep: with 8 MiB a second, one of 64 MiB takes eight seconds."""
+
+COPY_SHARE_MIN = 0.5
+"""A replica that is lost is missed for as long as its copy takes: 10 GB take eleven minutes with 16 MiB a second, less
+than the quarter of an hour in which its node may still come back. Merges may wait for longer."""
+
+SHARES_MIN = {Lane.UPKEEP: UPKEEP_SHARE_MIN, Lane.COPY: COPY_SHARE_MIN}
+"""By lane that can wait: the least part of the others' rate that it gets."""
+
+
 class Pacing:
     """Paces the background work of one node. `slowdown_max` 0 turns it off: no work is ever held."""
 
@@ -131,7 +138,8 @@ class Pacing:
         self.bytes_per_second = float(max(START_BYTES_PER_SECOND, bytes_per_second_min))
         """Bytes a second of each lane, while producers publish."""
         self.upkeep_share = 1.0
-        """Of these, in the lane of upkeep; less than 1 while the rate is the least there is."""
+        """Of these, in the lane of upkeep, and in others that can wait down to their own least; less than 1 while the
+        rate is the least there is."""
         self._undisturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._disturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._stalls_undisturbed: deque[bool] = deque(maxlen=STALLS_KEPT)
@@ -255,7 +263,7 @@ class Pacing:
                 await self._sleep(seconds)
             now = self._clock.monotonic()
             state.waited_seconds += now - began
-            share = self.upkeep_share if lane is Lane.UPKEEP else 1.0
+            share = max(self.upkeep_share, SHARES_MIN.get(lane, 1.0))
             rate = max(self.bytes_per_second * share, least)
             state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
             state.bytes += size
