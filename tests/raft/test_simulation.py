@@ -17,7 +17,7 @@ from mainstem.raft import RaftCore
 
 SEEDS = int(os.environ.get("RAFT_SEEDS", "200"))
 CHUNK = 20
-PLANTED_SEEDS_MAX = 400
+PLANTED_SEEDS_MAX = 800
 FOUND_LATE = (ReadsNumberedFromOne,)
 """After hundreds of seeds; the others after a few."""
 
