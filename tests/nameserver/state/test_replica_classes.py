@@ -108,7 +108,7 @@ def test_queues_stay_in_write_groups_with_the_replicas_they_asked_for(steps: lis
             grow(state, state.cluster.write_groups + count, factor)
         elif kind == "drain":
             drained(state, count)
-        elif factor in (-1, *factors) or (len(factors) == 1 and factor < 3):
+        elif factor in (-1, *factors) or factor < 3:
             for one in create(state, *(topic(f"t{step}-{it}", factor, partitions=9) for it in range(count))):
                 numbers.append(one.number)
                 wanted_of[one.number] = factor if factor in factors else 3
@@ -187,18 +187,20 @@ def test_what_a_cluster_with_one_class_grants_it_grants_as_ever() -> None:
         create(state, topic("wider", 5))
 
 
-def test_with_several_classes_a_factor_is_exactly_one_of_theirs() -> None:
+def test_with_several_classes_a_factor_is_one_of_theirs_or_granted_by_the_first() -> None:
     state = classed()
     grow(state, 5, 1)
     first, second, third = create(state, topic("a", 1), topic("b", 3), topic("c", -1))
     assert [class_of(it.number) for it in (first, second, third)] == [1, 0, 0]
     assert [it.replication_factor for it in (first, second, third)] == [1, 3, 3]
     assert first.number == CLASSED + 1
-    with pytest.raises(InvalidReplicationFactor, match=r"with 1 or 3 replicas only: .*-1 for 3; .*-factor 2"):
-        create(state, topic("d", 2))
+    (granted,) = create(state, topic("d", 2))
+    assert (class_of(granted.number), granted.replication_factor, replicas_of(state, granted)) == (0, 2, {3})
+    with pytest.raises(InvalidReplicationFactor, match=r"with 1 or 3 replicas only: .*-1 for 3; .*-factor 4"):
+        create(state, topic("f", 4))
     for impossible in (0, -2, 7):
         with pytest.raises(InvalidReplicationFactor, match=r"1 or 3 replicas only: .*-1 for 3$"):
-            create(state, topic("d", impossible))
+            create(state, topic("impossible", impossible))
     grow(state, 6, 4)
     assert class_of(create(state, topic("e", 4))[0].number) == 2
 

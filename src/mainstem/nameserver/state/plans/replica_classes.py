@@ -47,9 +47,9 @@ def _factor(
 
 
 def class_for(factor: int, factors: Factors, *, internal: bool) -> int:
-    """The class of a new topic; 0 as well where there is none of this factor, which `check_factor` refuses. Internal
-    topics get no fewer copies than the cluster's first write groups keep: what their settings ask for was written down
-    when there was nothing to choose from."""
+    """The class of a new topic; the first where there is none of this factor, which `check_factor` refuses if that is
+    more than the first keeps. Internal topics get no fewer copies than the cluster's first write groups keep: what
+    their settings ask for was written down when there was nothing to choose from."""
     if len(factors) < 2 or factor not in factors or (internal and factor < factors[0]):
         return 0
     return factors.index(factor)
@@ -74,7 +74,7 @@ def check_factor(command: CreateTopic, nodes: int, factors: Factors) -> None:
     """Raises `InvalidReplicationFactor`. `nodes`: how many store."""
     factor, which = command.replication_factor, class_of(command.number)
     told = f"topic {command.name!r}: replication factor {factor}"
-    if len(factors) > 1 and factor != factors[which]:
+    if len(factors) > 1 and factor != factors[which] and not _is_granted(factor, factors, which):
         raise InvalidReplicationFactor(
             f"{told}, but the cluster has write groups with {_either(factors)} replicas only: ask for one of these, or "
             f"-1 for {factors[0]}{_adding(factor, nodes)}"
@@ -86,6 +86,12 @@ def check_factor(command: CreateTopic, nodes: int, factors: Factors) -> None:
             f"{told}, but the write groups keep {factors[0]} copies of every topic: ask for {factors[0]} or fewer "
             f"(broker.default_replication_factor is what topics get that ask for none){_adding(factor, nodes)}"
         )
+
+
+def _is_granted(factor: int, factors: Factors, which: int) -> bool:
+    """Whether a class of another factor is granted: the first, which keeps more, as if there was no other. A class may
+    have come about by the reassignment of a partition, of which those who create topics know nothing."""
+    return which == 0 and 1 <= factor < factors[0] and factor not in factors
 
 
 def _either(factors: Factors) -> str:
