@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy
 import pytest
@@ -19,10 +20,11 @@ from mainstem.rpc.messages.compact import (
     CompactionWork,
     RecordCompaction,
 )
-from mainstem.rpc.messages.split import HeldLease, LeaseLost
+from mainstem.rpc.messages.split import EarlierSplitter, HeldLease, LeaseLost
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW
 from mainstem.storage.split.compaction_log import OfferedPass
 from mainstem.storage.split.compaction_service import CompactionService
+from mainstem.storage.split.earlier_splitters import without_joined
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
 
 
@@ -32,11 +34,15 @@ class OnePass:
     def __init__(self) -> None:
         self.in_force: Callable[[], bool] = lambda: False
         self.covers: bool | None = None
+        self.joined = False
+        """Whether the pass has queue segments of one file."""
         self.recorded: list[tuple[str, Sequence[CompactedFile]]] = []
         self.queues = numpy.ones(2, QUEUE_ROW)
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool) -> OfferedPass:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool, joins: bool) -> OfferedPass:
         self.in_force, self.covers = in_force, covers
+        if self.joined and not joins:
+            raise without_joined("compact", [0])
         return OfferedPass(CompactionWork(pass_id="a"), self.queues) if drain else OfferedPass(CompactionWork())
 
     async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
@@ -63,6 +69,13 @@ def test_the_holder_of_the_lease_gets_work_for_as_long_as_it_holds_it() -> None:
         done = RecordCompaction(lease=held, pass_id="a", files=(CompactedFile("x.pack", ()),))
         assert (await commit(RpcCall(done, b"", "splitter"))).message.outcome == "compacted"
         assert log.recorded == [("a", done.files)]
+        log.joined = True
+        for drain, told in ((False, True), (False, False), (True, True), (False, False)):
+            with pytest.raises(EarlierSplitter) if told else nullcontext():
+                reply = await work(RpcCall(AskCompaction(lease=held, drain=drain), b"", "splitter"))
+                assert reply.message == CompactionWork()
+        reply = await work(RpcCall(AskCompaction(lease=held, drain=True, joins=True), b"", "splitter"))
+        assert reply.message.pass_id == "a"
         clock.advance(LEASE_SECONDS)
         assert not log.in_force()
         with pytest.raises(LeaseLost):

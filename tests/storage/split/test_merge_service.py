@@ -36,7 +36,7 @@ from mainstem.rpc.messages.merge import (
     MergeWork,
     RecordMerge,
 )
-from mainstem.rpc.messages.split import HeldLease, LeaseLost, MergeWaits
+from mainstem.rpc.messages.split import EarlierSplitter, HeldLease, LeaseLost, MergeWaits
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.placement import Placement, Stay
@@ -45,7 +45,7 @@ from mainstem.storage.queue_store.config import QueueStoreConfig
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.merge_service import MergeService
 from mainstem.storage.split.split_lease import LEASE_SECONDS, SplitLease
-from mainstem.storage.store_files.store_file import StoreFile, paths_of
+from mainstem.storage.store_files.store_file import StoreFile, paths_of, segment_name
 
 NEVER = numpy.iinfo(numpy.int64).max
 LINES = MergeLines(packed_bytes=1, level_one_bytes=1 << 20, wait_bytes_max=1 << 20, level_two_bytes=1 << 20)
@@ -95,8 +95,8 @@ class Node:
     async def confirm(self) -> None:
         self.confirmed += 1
 
-    async def ask(self, *kept: str, drain: bool = True) -> MergeWork:
-        request = AskMerge(lease=self.held, drain=drain, kept=kept)
+    async def ask(self, *kept: str, drain: bool = True, joins: bool = True) -> MergeWork:
+        request = AskMerge(lease=self.held, drain=drain, kept=kept, joins=joins)
         for _ in range(100):
             reply = await handler_of(self.service, MERGE_WORK)(RpcCall(request, b"", "splitter"))
             if reply.message.merge_id or not reply.message.more:
@@ -355,6 +355,41 @@ def test_a_splitter_that_waits_for_the_looks_at_files_is_told_to_ask_again(tmp_p
             assert (await node.ask()).merge_id
 
     Node(tmp_path, random.Random(7)).run(story)
+
+
+def test_a_splitter_of_an_earlier_version_merges_what_it_knows_and_is_told_of_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(node: Node) -> None:
+        for _ in range(3):
+            await node.merges.split(0)
+        work = await node.ask()
+        batches = [batch for given in work.inputs for batch in node.merges.held[given.file.name]]
+        name = segment_name("orders", 0, "u", batches[0].base_offset, joined=True)
+        segment = write_merged(node.bench.files, name, work.group, batches, level=work.level)
+        node.merges.held[name] = batches
+        assert await node.record(work.merge_id, [segment]) == "merged"
+        node.starts[0] = batches[-1].last_offset + 1  # so that the segment is dead
+        for _ in range(3):
+            await node.merges.split(1)
+
+        async def merge_other_files(*, drain: bool) -> None:
+            for _ in range(20):
+                work = await node.ask(drain=drain, joins=False)
+                assert name not in {one.file.name for one in work.inputs}
+                assert await node.record(work.merge_id, await node.made(work)) == "merged"
+
+        with pytest.raises(EarlierSplitter, match=r"to merge \(write groups 0\)"):
+            await merge_other_files(drain=False)
+        assert not node.bench.store.merges.is_busy(), "nothing is held for it"
+        assert await node.ask(drain=False, joins=False) == MergeWork(), "once, and it goes on with something else"
+        with pytest.raises(EarlierSplitter, match="Upgrade it to the version of its node"):
+            await merge_other_files(drain=True)
+        assert caplog.text.count("this splitter is of an earlier version") == 1, "once for each lease"
+        work = await node.ask(drain=False)
+        assert name in {one.file.name for one in work.inputs}
+
+    Node(tmp_path, random.Random(7), TINY_LINES).run(story)
 
 
 def test_the_node_tells_how_much_is_worth_merging_and_begins_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.storage.split.test_real_merges import QUEUES, RealStore
 from mainstem.model import Topic, TopicSettings
 from mainstem.protocol.records import Compression, NewRecord, StoredBatch, build_batch, read_batch_header, read_records
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
+from mainstem.rpc.messages.split import EarlierSplitter
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.compacting.compact_files import compact_file, scan_file
 from mainstem.storage.compacting.compact_plan import QUEUE_ROW, QueueRows
@@ -30,6 +31,7 @@ from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX, PASSED_BYTES_MAX
 from mainstem.storage.queue_store.changes.merges import LOOK_SECONDS_MAX
 from mainstem.storage.split.compaction_log import LocalCompactionLog
+from mainstem.storage.split.earlier_splitters import has_joined
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
 
@@ -54,6 +56,8 @@ class CompactStore(RealStore):
         self.parts_bytes_max, self.passed_bytes_max = PARTS_BYTES_MAX, PASSED_BYTES_MAX
         self.compactions: LocalCompactionLog
         self.passes = 0
+        self.joins = True
+        """Whether it knows queue segments of one file."""
 
     async def open(self) -> None:
         await super().open()
@@ -105,7 +109,7 @@ class CompactStore(RealStore):
     async def compact(self, *, drain: bool, spoil: bool = False, covers: bool = True) -> bool:
         """One pass. False: there is none. It is refused if its outputs are spoiled, or leave batches of an internal
         topic out."""
-        offered = await self.compactions.work(lambda: True, drain=drain)
+        offered = await self.compactions.work(lambda: True, drain=drain, joins=self.joins)
         work = offered.work
         if not work.pass_id:
             assert not work.more
@@ -350,6 +354,31 @@ def test_of_an_internal_topic_no_batch_is_left_out(tmp_path: Path) -> None:
         await real.files.close()
 
     asyncio.run(story(CompactStore(tmp_path, 1, internal=True)))
+
+
+def test_segments_of_one_file_are_compacted_by_those_who_know_them(tmp_path: Path) -> None:
+    async def story(real: CompactStore) -> None:
+        await real.open()
+        while not has_joined(real.store.manifest.files.values()):
+            assert real.slices < 100
+            await real.split()
+            while await real.merge(drain=True, joined=True):
+                pass
+
+        async def compact_other_files() -> None:
+            while await real.compact(drain=True):
+                assert has_joined(real.store.manifest.files.values())
+
+        real.joins = False
+        with pytest.raises(EarlierSplitter, match=r"to compact \(write groups .*Upgrade it"):
+            await compact_other_files()
+        assert not real.store.merges.is_busy(), "nothing is held for it"
+        offered = await real.compactions.work(lambda: True, drain=True)
+        assert has_joined(map(StoreFile.of, offered.work.inputs))
+        await real.store.close()
+        await real.files.close()
+
+    asyncio.run(story(CompactStore(tmp_path, 1)))
 
 
 @pytest.mark.parametrize("parts_bytes_max", [PARTS_BYTES_MAX, 1], ids=["all queues", "one queue after the other"])

@@ -136,8 +136,8 @@ class RealStore:
             await self.store.splits.record(group, self.slices, self.slices + 1, [run], applied_index=self.slices)
         self.slices += 1
 
-    async def merge(self, *, drain: bool) -> bool:
-        """Make the next merge as a splitter does. False: there is none."""
+    async def merge(self, *, drain: bool, joined: bool = False) -> bool:
+        """Make the next merge as a splitter does. False: there is none. `joined`: its segments are one file each."""
         work = await self.log.work(lambda: True, (), drain=drain)
         if not work.merge_id:
             assert not work.more
@@ -158,7 +158,9 @@ class RealStore:
             liveness = Liveness(ask)
             found: list[StoreFile] = []
             for task in measure(inputs, liveness, topics, lines).tasks:
-                found += merge_files(task, inputs, liveness, self.target, group=work.group, level=work.level)
+                found += merge_files(
+                    task, inputs, liveness, self.target, group=work.group, level=work.level, joined=joined
+                )
             return found
 
         files = await asyncio.to_thread(made)

@@ -237,7 +237,7 @@ class NodeLink:
 
     def merge_work(self, lease: HeldLease, *, drain: bool = False) -> MergeWork:
         """The work to merge next; work that was given before under this lease is taken back. Raises `LeaseLost`."""
-        return self._call(MERGE_WORK, AskMerge(lease=lease, drain=drain), MERGE_WORK_SECONDS)
+        return self._call(MERGE_WORK, AskMerge(lease=lease, drain=drain, joins=True), MERGE_WORK_SECONDS)
 
     def merge_live(self, merge_id: str, queue_ids: bytes) -> bytes:
         """For queues (u64) the first offset that a merge keeps of each, then the end for each (i64), then the gaps as
@@ -290,7 +290,7 @@ class NodeLink:
     def compact_work(self, lease: HeldLease, *, drain: bool = False) -> tuple[CompactionWork, bytes]:
         """The work to compact next, and its queues; work that was given before under this lease is taken back. Raises
         `LeaseLost`."""
-        request = AskCompaction(lease=lease, drain=drain, covers=True)
+        request = AskCompaction(lease=lease, drain=drain, covers=True, joins=True)
         reply = self._client.call(COMPACT_WORK, request, timeout_seconds=MERGE_WORK_SECONDS)
         queues = b"".join(map(bytes, reply.buffers))
         if reply.message.pass_id and google_crc32c.value(queues) != reply.message.crc:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
+from mainstem.rpc.messages.split import EarlierSplitter, FileDescription, HeldLease, LeaseLost
 from mainstem.rpc.wire.method import Method
 
 
@@ -20,6 +20,8 @@ class AskCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """All that is not compacted yet is to be, however little."""
     covers: bool = False
     """The caller knows of covered topics (`CompactionWork.covered`)."""
+    joins: bool = False
+    """The caller knows queue segments of one file, as `AskMerge` has it."""
 
 
 class CompactionWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,6 @@ class CompactionReply(msgspec.Struct, frozen=True):
     """'compacted', also when asked again, or 'refused: …'."""
 
 
-COMPACT_WORK = Method(32, "compact.work", AskCompaction, CompactionWork, (LeaseLost,))
+COMPACT_WORK = Method(32, "compact.work", AskCompaction, CompactionWork, (LeaseLost, EarlierSplitter))
 RECORD_COMPACTION = Method(33, "compact.commit", RecordCompaction, CompactionReply, (LeaseLost,))
 """Its name on the wire is that of version 0.1."""

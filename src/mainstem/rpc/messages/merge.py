@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstem.rpc.errors import Refused
-from mainstem.rpc.messages.split import FileDescription, HeldLease, LeaseLost
+from mainstem.rpc.messages.split import EarlierSplitter, FileDescription, HeldLease, LeaseLost
 from mainstem.rpc.wire.method import Method, Nothing
 
 
@@ -44,6 +44,9 @@ class AskMerge(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     """All runs are to be merged, however few."""
     kept: tuple[str, ...] = ()
+    joins: bool = False
+    """The caller knows queue segments of one file. Others are given no such file to merge, and are refused where there
+    is nothing else (`EarlierSplitter`)."""
 
 
 class MergeWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +110,7 @@ class MergeDamage(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-MERGE_WORK = Method(28, "merge.work", AskMerge, MergeWork, (LeaseLost,))
+MERGE_WORK = Method(28, "merge.work", AskMerge, MergeWork, (LeaseLost, EarlierSplitter))
 MERGE_LIVE = Method(29, "merge.live", AskLive, LiveReply, (MergeGone,))
 RECORD_MERGE = Method(30, "merge.commit", RecordMerge, MergeReply, (LeaseLost,))
 """Its name on the wire is that of version 0.1."""

@@ -33,6 +33,13 @@ class RangeGone(Refused):
     kind = "range gone"
 
 
+class EarlierSplitter(Refused):
+    """The splitter is of an earlier version, and cannot do what there is to do; the message says what helps. One that
+    does not know this refusal has its message all the same."""
+
+    kind = "earlier splitter"
+
+
 class WriteGroupPositions(msgspec.Struct, frozen=True, kw_only=True):
     """The positions of one write group, as block indexes; `pruned` <= `split` <= `committed`."""
 

@@ -26,6 +26,7 @@ from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.compactions import CompactionRules
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
+from mainstem.storage.split.earlier_splitters import has_joined, without_joined
 from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 2_000
@@ -72,16 +73,29 @@ class LocalCompactionLog:
         """From now on there are so many write groups."""
         self._groups = groups
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool = True) -> OfferedPass:
+    async def work(
+        self, in_force: Callable[[], bool], *, drain: bool, covers: bool = True, joins: bool = True
+    ) -> OfferedPass:
         self._store.merges.give_up()
         time = self._clock.now()
         if not self._allowed() or time is None:
             return OfferedPass(CompactionWork())
         rules = await self._rules(covers=covers)
         pass_id = self._new_id().hex
-        begun, more = await self._store.compactions.begin(
-            pass_id, self._groups, rules, time.earliest, in_force, drain=drain
-        )
+        left: set[int] = set()
+        """Write groups that have a pass which whoever asks cannot do: `begin` comes to the others first."""
+        while True:
+            begun, more = await self._store.compactions.begin(
+                pass_id, self._groups, rules, time.earliest, in_force, drain=drain
+            )
+            if begun is None or joins or not has_joined(begun.inputs):
+                break
+            self._store.merges.end(pass_id)
+            if begun.group in left:
+                raise without_joined("compact", left)
+            left.add(begun.group)
+        if begun is None and left and not more:
+            raise without_joined("compact", left)
         if begun is None:
             return OfferedPass(CompactionWork(more=more))
         work = CompactionWork(

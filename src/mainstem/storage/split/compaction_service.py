@@ -20,8 +20,10 @@ from mainstem.rpc.messages.compact import (
     CompactionWork,
     RecordCompaction,
 )
+from mainstem.rpc.messages.split import EarlierSplitter
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.split.compaction_log import OfferedPass
+from mainstem.storage.split.earlier_splitters import ToldSplitters
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.supervised import Errands, Supervision
 
@@ -29,10 +31,10 @@ from mainstem.supervised import Errands, Supervision
 class CompactionLog(Protocol):
     """The queue store as compactions see it; implemented by the storage role."""
 
-    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool) -> OfferedPass:
+    async def work(self, in_force: Callable[[], bool], *, drain: bool, covers: bool, joins: bool) -> OfferedPass:
         """The work to compact next, held while `in_force`, or until it is recorded. Work that was given before, to
         merge or to compact, is given up. `covers`: whoever does it knows how to leave no batch of a covered topic
-        out."""
+        out; `joins`: and queue segments of one file. Raises `EarlierSplitter` if all that there is takes the latter."""
         ...
 
     async def record(self, pass_id: str, files: Sequence[CompactedFile]) -> str:
@@ -50,6 +52,7 @@ class CompactionService:
         self._log = log
         self._lease = lease
         self._turn = turn
+        self._told = ToldSplitters()
         self._recordings = Errands(supervision, "recording of a compaction", answers=(MainstemError,))
 
     def register(self, handlers: Handlers) -> None:
@@ -65,7 +68,13 @@ class CompactionService:
         async with self._turn:
             self._lease.check(request.lease)
             in_force = partial(self._lease.is_in_force, request.lease)
-            offered = await self._log.work(in_force, drain=request.drain, covers=request.covers)
+            try:
+                offered = await self._log.work(
+                    in_force, drain=request.drain, covers=request.covers, joins=request.joins
+                )
+            except EarlierSplitter as refusal:
+                self._told.tell(refusal, request.lease, call.peer, drain=request.drain)
+                return Reply(CompactionWork())
         return Reply(offered.work) if offered.queues is None else Reply(offered.work, offered.queues.tobytes())
 
     async def _record(self, call: RpcCall[RecordCompaction]) -> Reply[CompactionReply]:

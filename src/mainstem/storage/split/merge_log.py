@@ -25,6 +25,7 @@ from mainstem.storage.queue_store.changes.aged_runs import AgedOf, none_aged
 from mainstem.storage.queue_store.changes.merge_facts import BordersOf, LiveBounds, no_borders
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.shared_queue_store import SharedQueueStore
+from mainstem.storage.split.earlier_splitters import has_joined, without_joined
 from mainstem.storage.split.merge_room import MergeRoom
 from mainstem.storage.store_files.store_file import StoreFile
 
@@ -84,7 +85,9 @@ class LocalMergeLog:
         """From now on there are so many write groups."""
         self._groups = groups
 
-    async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
+    async def work(
+        self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool, joins: bool = True
+    ) -> MergeWork:
         merges = self._store.merges
         merges.give_up(but=kept)
         if not self._allowed():
@@ -92,10 +95,21 @@ class LocalMergeLog:
         topics = await self._known_topics()
         merge_id = self._new_id().hex
         lines = self._lines_in_room()
-        merge, more = await merges.begin(
-            merge_id, self._groups, lines, SegmentLines(topics, lines), self._bounds, in_force, drain=drain,
-            borders=self._borders, aged=await self._ages(),
-        )  # fmt: skip
+        left: set[int] = set()
+        """Write groups that have a merge which whoever asks cannot do: `begin` comes to the others first."""
+        while True:
+            merge, more = await merges.begin(
+                merge_id, self._groups, lines, SegmentLines(topics, lines), self._bounds, in_force, drain=drain,
+                borders=self._borders, aged=await self._ages(),
+            )  # fmt: skip
+            if merge is None or joins or not has_joined(merge.inputs):
+                break
+            merges.end(merge_id)
+            if merge.group in left:
+                raise without_joined("merge", left)
+            left.add(merge.group)
+        if merge is None and left and not more:
+            raise without_joined("merge", left)
         if merge is None:
             return MergeWork(more=more)
         return MergeWork(

@@ -31,10 +31,11 @@ from mainstem.rpc.messages.merge import (
     MergeWork,
     RecordMerge,
 )
-from mainstem.rpc.messages.split import FileDescription
+from mainstem.rpc.messages.split import EarlierSplitter, FileDescription
 from mainstem.rpc.wire.method import Nothing, Reply
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.changes.merge_facts import LiveBounds
+from mainstem.storage.split.earlier_splitters import ToldSplitters
 from mainstem.storage.split.split_lease import SplitLease
 from mainstem.supervised import Errands, Supervision
 
@@ -45,9 +46,10 @@ QUEUES_MAX = 1 << 17
 class MergeLog(Protocol):
     """The queue store as merges see it; implemented by the storage role."""
 
-    async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool) -> MergeWork:
+    async def work(self, in_force: Callable[[], bool], kept: Sequence[str], *, drain: bool, joins: bool) -> MergeWork:
         """The work to merge next, held while `in_force`, or until it is recorded. Work that was given before is given
-        up, except for `kept`."""
+        up, except for `kept`. `joins`: whoever does it knows queue segments of one file. Raises `EarlierSplitter` if
+        all that there is takes that."""
         ...
 
     async def live(self, merge_id: str, queue_ids: QueueIds) -> LiveBounds:
@@ -69,6 +71,7 @@ class MergeService:
     def __init__(self, log: MergeLog, lease: SplitLease, supervision: Supervision | None = None) -> None:
         self._log = log
         self._lease = lease
+        self._told = ToldSplitters()
         self.turn = asyncio.Lock()
         """Held while work is chosen: one answer at a time."""
         self._recordings = Errands(supervision, "recording of a merge", answers=(MainstemError,))
@@ -88,7 +91,12 @@ class MergeService:
         async with self.turn:
             self._lease.check(request.lease)
             in_force = partial(self._lease.is_in_force, request.lease)
-            return Reply(await self._log.work(in_force, request.kept, drain=request.drain))
+            try:
+                work = await self._log.work(in_force, request.kept, drain=request.drain, joins=request.joins)
+            except EarlierSplitter as refusal:
+                self._told.tell(refusal, request.lease, call.peer, drain=request.drain)
+                return Reply(MergeWork())
+        return Reply(work)
 
     async def _live(self, call: RpcCall[AskLive]) -> Reply[LiveReply]:
         queue_ids = numpy.frombuffer(bytes(call.attachment), "<u8")

@@ -139,6 +139,11 @@ def has_index_beside(name: str) -> bool:
     return kind_of(name) is FileKind.SEGMENT and name.endswith(SEGMENT_SUFFIX)
 
 
+def is_joined(name: str) -> bool:
+    """Whether a file is a queue segment of one file. Raises `StorageError` for what cannot be a file's name."""
+    return kind_of(name) is FileKind.SEGMENT and not name.endswith(SEGMENT_SUFFIX)
+
+
 def index_path_of(name: str) -> str:
     """The place of the rows of its index: in the file itself, at its end, or beside a queue segment."""
     path = path_of(name)
