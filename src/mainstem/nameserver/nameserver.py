@@ -216,8 +216,9 @@ class Nameserver:
             config.balance, config.balance_seconds, config.balance_moves_per_hour, config.balance_rest_seconds
         )
         return Balancer(
-            settings, planner, self.quorum, self.proposer, self._requests, self.lookups, takers, self._sleep
-        )
+            settings, planner, self.quorum, self.proposer, self._requests, self.lookups, takers, self._sleep,
+            self._monotonic,
+        )  # fmt: skip
 
     @classmethod
     async def open(

@@ -16,7 +16,7 @@ from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import slot_of
 from mainstem.nameserver.cluster.balance_planner import ToldFacts
-from mainstem.nameserver.cluster.balancing import Balancer
+from mainstem.nameserver.cluster.balancing import QUEUES_SETTLED_SECONDS, Balancer
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.recent_moves import BY_BALANCER
@@ -245,7 +245,10 @@ def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
             cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 45 / 49)]}
             cluster.rates[wish.group] += 45 * MB
             cluster.rates[busy] -= 45 * MB
-            await asyncio.sleep(2 * REST_SECONDS)
+            await asyncio.sleep(QUEUES_SETTLED_SECONDS - 10 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for.startswith("a queue has moved: its load is measured where it is in ")
+            await asyncio.sleep(20 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for == ""
             assert len(leader.recent_moves.slots_told()) == 1
             assert cluster.moves() == [], "replicas and leaders are where they were"
 

@@ -10,6 +10,7 @@ moved within the last hour: kept is only at how many looks in a row a node has h
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -28,6 +29,10 @@ from mainstem.nameserver.state.plans.drain_plan import left_on, moves_under_way
 from mainstem.nameserver.state.plans.queue_plan import QueueShift
 from mainstem.rpc.messages.loads import ToldBalancer, ToldMove, ToldSlotMove
 from mainstem.rpc.messages.metadata import WantMove, WantPreference, WantSlotMove
+
+QUEUES_SETTLED_SECONDS = 120.0
+"""Nothing begins for so long after a queue has moved: until then the rates of its write groups, which are smoothed over
+half a minute, tell of before to more than a fiftieth."""
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +82,12 @@ class Balancer:
         lookups: BalancedLookups,
         takers: Callable[[], Collection[int]],
         sleep: Callable[[float], Awaitable[None]],
+        monotonic: Callable[[], float],
     ) -> None:
         """`takers`: as `Draining.takers`."""
+        self._monotonic = monotonic
+        self._slots_moved_at = -math.inf
+        """When slots were on their way at a look, the last time."""
         self._settings = settings
         self._planner = planner
         self._quorum = quorum
@@ -202,6 +211,7 @@ class Balancer:
     def _unrest(self, plan: PlannedBalance) -> str:
         """Why this is no moment to begin anything; empty: it is one."""
         lookups, takers = self._lookups, self._takers()
+        settled_in = QUEUES_SETTLED_SECONDS - self._slots_moved_ago(plan)
         if lookups.feature_level < FeatureLevel.ELASTIC:
             return f"the cluster is at feature level {lookups.feature_level}, and it takes {FeatureLevel.ELASTIC:d}"
         for node in lookups.nodes():
@@ -214,9 +224,18 @@ class Balancer:
                 return f"node {node.node_id} is {verdict.state.value}"
             if node.node_id not in takers:
                 return f"a disk of node {node.node_id} is full or fails"
-        return _on_its_way(plan, lookups.moving_slots.wishes) or (
-            "" if plan.by_load else "the load of some node is not known"
-        )
+        if why := _on_its_way(plan, lookups.moving_slots.wishes):
+            return why
+        if not plan.by_load:
+            return "the load of some node is not known"
+        return f"a queue has moved: its load is measured where it is in {settled_in:.0f} s" if settled_in > 0 else ""
+
+    def _slots_moved_ago(self, plan: PlannedBalance) -> float:
+        """Seconds since a slot was on its way; it may have come and gone between two looks."""
+        now = self._monotonic()
+        if self._lookups.moving_slots.wishes:
+            self._slots_moved_at = now
+        return min([now - self._slots_moved_at, *(it.age_seconds for it in plan.slots_lately)])
 
 
 def _on_its_way(plan: PlannedBalance, wishes: Mapping[int, object]) -> str:
