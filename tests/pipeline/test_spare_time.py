@@ -40,9 +40,10 @@ CORE = min(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
-def session(program: str) -> Iterator[int]:
-    """A shell that leads a session and has the first core alone; its process id."""
-    process = subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", program], start_new_session=True)
+def session(program: str, *, bound: bool = True) -> Iterator[int]:
+    """A shell that leads a session, and has the first core alone if it is `bound`; its process id."""
+    binds = ["taskset", "-c", str(CORE)] if bound else []
+    process = subprocess.Popen([*binds, "sh", "-c", program], start_new_session=True)
     try:
         yield process.pid
     finally:
@@ -123,28 +124,30 @@ def cores_of(session_id: int) -> list[set[int]]:
 def test_idle_work_keeps_to_half_of_the_processors_while_others_work(tmp_path: Path) -> None:
     stat, cores = tmp_path / "stat", os.sched_getaffinity(0)
     tell_busy(stat, cores, 0.0)
-    with session(STARTS_ANOTHER) as pid:
+    with session(BURN, bound=False) as pid:
         take_leftovers(pid)
-        spare = SpareTime(pid, time.monotonic(), cores, starved_seconds=PATIENCE_SECONDS, stat=stat)
-        now = look_until(spare, lambda: cores_of(pid) == [cores] * 2)
-        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
+        spare = SpareTime(pid, now := time.monotonic(), cores, starved_seconds=PATIENCE_SECONDS, stat=stat)
         spare.look(now + 1)
-        assert cores_of(pid) == [half_of(cores)] * 2
+        assert cores_of(pid) == [cores]
+        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
         spare.look(now + 2)
-        assert cores_of(pid) == [cores] * 2, "nobody else has worked since"
+        assert policies(pid) == [os.SCHED_IDLE]
+        assert cores_of(pid) == [half_of(cores)]
+        spare.look(now + 3)
+        assert cores_of(pid) == [cores], "nobody else has worked since"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has no half")
 def test_batch_work_has_all_processors(tmp_path: Path) -> None:
     stat, cores = tmp_path / "stat", os.sched_getaffinity(0)
     tell_busy(stat, cores, 0.0)
-    with session(BURN) as pid:
+    with session(BURN, bound=False) as pid:
         take_leftovers(pid)
-        spare = SpareTime(pid, time.monotonic(), cores, starved_seconds=0.0, stat=stat)
-        now = look_until(spare, lambda: policies(pid) == [os.SCHED_BATCH])
-        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
+        spare = SpareTime(pid, now := time.monotonic(), cores, starved_seconds=0.0, stat=stat)
         spare.look(now + 1)
-        assert not spare.idle
+        tell_busy(stat, cores, 3 * PATIENCE_SECONDS)
+        spare.look(now + 2)
+        assert policies(pid) == [os.SCHED_BATCH]
         assert cores_of(pid) == [cores]
 
 
