@@ -155,6 +155,7 @@ def test_producers_are_described_by_the_leaders_of_partitions(tmp_path: Path) ->
                 assert found.error_message
                 assert found.active_producers == ()
             kafka.leadership.store.led_elsewhere.add(topic.queue_id(1))
+            kafka.leadership.replica_nodes[topic.queue_id(1)] = (2,)
             assert (await describe(client, "t", 1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert told(await describe(client, "t", 0)) == []
 

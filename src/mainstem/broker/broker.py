@@ -33,6 +33,7 @@ from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import ForwardedClient, ResourceType, Topic, WriteGroupBurdens
 from mainstem.nameserver.errors import InvalidConfig, InvalidPlacement, NotMoving
 from mainstem.ports import (
+    BrokerCalls,
     BrokerLeadership,
     ClientStore,
     Clock,
@@ -176,6 +177,8 @@ class BrokerTransactions:
     coordinator: TransactionCoordinator
     verification: CoordinatorVerification
     """Asks the coordinator of a transaction, which may be another node."""
+    calls: BrokerCalls | None = None
+    """Reaches coordinators on other nodes; None: there are no others."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -352,3 +355,10 @@ class Broker:
         if not 0 <= partition < topic.partitions:
             return False
         return self.leadership.serves_here(topic.queue_id(partition))
+
+    def has_replica(self, topic: Topic, partition: int) -> bool:
+        """Whether this node serves an existing partition, or follows the one that does."""
+        if self.serves(topic, partition):
+            return True
+        group = self.leadership.group_of(topic.queue_id(partition))
+        return self.node_id in self.leadership.replicas(group).replicas

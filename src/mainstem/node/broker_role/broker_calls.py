@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from mainstem.broker.broker import BrokerTransactions
 from mainstem.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from mainstem.broker.handlers.add_partitions_to_txn import answer_of_coordinator
+from mainstem.broker.handlers.describe_producers import producers_of_offsets
 from mainstem.broker.handlers.write_txn_markers import offsets_ended
 from mainstem.protocol import codec
 from mainstem.protocol.errors import ProtocolError
 from mainstem.protocol.messages import API_MESSAGES
 from mainstem.protocol.messages.producer_transactions import AddPartitionsToTxnRequest
-from mainstem.protocol.messages.transaction_administration import WriteTxnMarkersRequest
+from mainstem.protocol.messages.transaction_administration import DescribeProducersRequest, WriteTxnMarkersRequest
 from mainstem.rpc.errors import NotServed
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.broker_calls import ASK_BROKER, BrokerAnswer, BrokerQuestion
@@ -63,6 +64,8 @@ class NodeBrokerCalls:
                 return codec.write(await answer_of_coordinator(transactions, request), question.version)
             if isinstance(request, WriteTxnMarkersRequest):
                 return codec.write(await offsets_ended(groups, request), question.version)
+            if isinstance(request, DescribeProducersRequest):
+                return codec.write(await producers_of_offsets(groups, request), question.version)
             raise NotServed(f"API {api.name} is not served between nodes")
 
         async def told(call: RpcCall[BrokerQuestion]) -> Reply[BrokerAnswer]:

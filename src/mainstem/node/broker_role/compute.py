@@ -262,7 +262,7 @@ def _transactions(
         served, config.transactions, nameserver.administration.allocate_producer_id, lambda: lookups.feature_level
     )
     verification = CoordinatorVerification(lookups, lookups.topic_by_number, store.routing, calls)
-    transactions = BrokerTransactions(coordinator, verification)
+    transactions = BrokerTransactions(coordinator, verification, calls)
     calls.serve(setup.ports.handlers, transactions, groups)
     return transactions
 

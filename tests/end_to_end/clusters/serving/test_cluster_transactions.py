@@ -16,7 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -27,8 +28,16 @@ from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 from tests.harness.standstills import ClientLog, Standstills
 
+from mainstem.address import parsed
 from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
+from mainstem.cli.clients.kafka_connection import KafkaConnection
+from mainstem.cli.errors import CommandLineError
 from mainstem.cli.main import root
+from mainstem.protocol.messages.transaction_administration import (
+    DescribedProducer,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
 
 PARTITIONS = 4
 STATE_PARTITIONS = 4
@@ -302,6 +311,56 @@ def test_nothing_is_half_visible_when_nodes_are_killed(cluster: Cluster) -> None
     writer.last_words()
     check(writer, [seen(cluster, "numbers", partition) for partition in range(PARTITIONS)])
     writer.group.close()
+
+
+def test_every_replica_tells_of_open_transactions(cluster: Cluster) -> None:
+    """As Kafka's tool for hanging transactions asks: each broker about all partitions of which it has a replica."""
+    cluster.create_topic("open", PARTITIONS)
+    group = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "of-an-open-one", **KEEP_TRYING})
+    producer = begun(cluster, "an-open-one")
+    producer.begin_transaction()
+    for partition in range(PARTITIONS):
+        producer.produce("open", b"1", partition=partition)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    offsets = [TopicPartition("open", 0, 1)]
+    producer.send_offsets_to_transaction(offsets, group.consumer_group_metadata(), PATIENCE_SECONDS)
+    topics = {"open": PARTITIONS, "__consumer_offsets": STATE_PARTITIONS, "__transaction_state": STATE_PARTITIONS}
+
+    def open_at(node_id: int) -> dict[tuple[str, int], set[tuple[int, int]]] | None:
+        """Producers with open transactions by partition; None: one of these is not told of."""
+        asked = tuple(
+            DescribeProducersTopic(name=name, partition_indexes=tuple(range(count))) for name, count in topics.items()
+        )
+        try:
+            connection = KafkaConnection(parsed(cluster.nodes[node_id].kafka))
+            with closing(connection):
+                answer = connection.call(DescribeProducersRequest(topics=asked), 0)
+        except (CommandLineError, OSError):
+            return None
+        rows = {(topic.name, row.partition_index): row for topic in answer.topics for row in topic.partitions}
+        if any(row.error_code for row in rows.values()):
+            return None
+        return {
+            place: opened
+            for place, row in rows.items()
+            if (opened := {(it.producer_id, it.producer_epoch) for it in row.active_producers if _is_open(it)})
+        }
+
+    def places_at(node_id: int) -> set[tuple[str, int]]:
+        """Where this producer is told to have an open transaction."""
+        found = eventually(partial(open_at, node_id), seconds=PATIENCE_SECONDS, what=f"what node {node_id} tells")
+        [own] = found["open", 0]
+        return {place for place, opened in found.items() if own in opened}
+
+    offsets_of = ("__consumer_offsets", coordinator_partition_of("of-an-open-one", STATE_PARTITIONS))
+    for node_id in cluster.nodes:
+        assert places_at(node_id) == {offsets_of, *(("open", partition) for partition in range(PARTITIONS))}
+    producer.abort_transaction(PATIENCE_SECONDS)
+    group.close()
+
+
+def _is_open(producer: DescribedProducer) -> bool:
+    return producer.current_txn_start_offset >= 0
 
 
 @pytest.mark.long
