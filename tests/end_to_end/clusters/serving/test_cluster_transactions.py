@@ -347,7 +347,7 @@ def test_every_replica_tells_of_open_transactions(cluster: Cluster) -> None:
         }
 
     def places_at(node_id: int) -> set[tuple[str, int]]:
-        """Where this producer is told to have an open transaction."""
+        """The partitions in which this producer is told to have an open transaction."""
         found = eventually(partial(open_at, node_id), seconds=PATIENCE_SECONDS, what=f"what node {node_id} tells")
         [own] = found["open", 0]
         return {place for place, opened in found.items() if own in opened}
