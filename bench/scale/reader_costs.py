@@ -119,16 +119,18 @@ def with_readers(nodes: Sequence[DevNode], count: int, seconds: float) -> Span:
     return span
 
 
-def read(count: int, addresses: str) -> None:
-    """Read the queue from its end with so many consumers until SIGTERM, and say so when each has read something."""
+def read(count: int, addresses: str, topic: str = TOPIC, rack: str = "") -> None:
+    """Read a topic's first queue from its end with so many consumers until SIGTERM, and say so when each has read
+    something. `rack`: they are in this one; empty: in none."""
     over, left = threading.Event(), threading.Semaphore(0)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def follow() -> None:
         consumer = Consumer({
             "bootstrap.servers": addresses, "group.id": "nobody", "enable.auto.commit": False, "log_level": 0,
+            "client.rack": rack,
         })  # fmt: skip
-        consumer.assign([TopicPartition(TOPIC, 0, OFFSET_END)])
+        consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
         while not consumer.consume(1, 0.5):
             pass
         left.release()
