@@ -20,8 +20,9 @@ from mainstem.protocol.messages import SaslAuthenticateRequest, SaslHandshakeReq
 MIB = 1 << 20
 SEGMENT_BYTES = 4 * MIB
 JOURNAL_BYTES_MAX = 160 * MIB
-PACED_FROM = 0.7 * JOURNAL_BYTES_MAX
-"""Tenants are held from 0.75 on, by what they brought in the last second."""
+PACED_FROM = 0.5 * JOURNAL_BYTES_MAX
+"""Tenants are held from 0.75 on, by what they brought in the last second, and segments that are not full count as a
+whole: the flood is paced some seconds before, or it would begin with a rate that takes all that is left."""
 PACE_SECONDS = 0.3
 """Between two requests: some seconds to where they are held, and ten from there to where all are refused."""
 RECORD_BYTES = 900_000
