@@ -81,9 +81,8 @@ def _places(work: Any) -> Iterator[str]:
         work = getattr(work, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
 
 
-def write_steps(kind: str, seed: int, file: TextIO, seconds: float | None = None) -> None:
-    """Play a seed in this process, for which this is set for good. `seconds`: so long, in place of what the seed says;
-    not for a role."""
+def write_steps(kind: str, seed: int, file: TextIO) -> None:
+    """Play a seed in this process, for which this is set for good."""
     SimulatedLoop.told = Steps(file)
     with tempfile.TemporaryDirectory(dir=memory()) as directory:
         disks: list[SimulatedFiles]
@@ -91,7 +90,7 @@ def write_steps(kind: str, seed: int, file: TextIO, seconds: float | None = None
             machine = play_role(seed, Path(directory)).machine
             disks = [machine.disk1, machine.disk2]
         else:
-            run = KINDS[kind](seed, Path(directory), seconds=seconds)
+            run = KINDS[kind](seed, Path(directory))
             file.write(f"{run.play().trace}\n")
             disks = [disk for node in run.cluster.nodes.values() for disk in (node.disk1, node.disk2)]
     for number, disk in enumerate(disks):
@@ -100,11 +99,10 @@ def write_steps(kind: str, seed: int, file: TextIO, seconds: float | None = None
     file.write(f"{threading.active_count()} thread\n")
 
 
-def parting(kind: str, seed: int, directory: Path, seconds: float | None = None) -> str:
-    """Play a seed in processes of different surroundings, as `write_steps`. Returns where they part; empty: nowhere."""
+def parting(kind: str, seed: int, directory: Path) -> str:
+    """Play a seed in processes of different surroundings. Returns where they part; empty: nowhere."""
     for name, (environment, garbage) in SURROUNDINGS.items():
         command = [sys.executable, "-m", "tests.simulation.steps", kind, str(seed), str(directory / name)]
-        command += [] if seconds is None else ["--seconds", str(seconds)]
         environment = {**os.environ, **environment}
         subprocess.run([*command, "--garbage", str(garbage)], env=environment, cwd=ROOT, check=True)
     with (directory / "one").open() as one, (directory / "other").open() as other:
@@ -127,11 +125,10 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("file", type=Path)
     parser.add_argument("--garbage", type=int, default=700, help="allocations until garbage is collected; 0: never")
-    parser.add_argument("--seconds", type=float, help="play so long, in place of what the seed says")
     options = parser.parse_args()
     gc.set_threshold(options.garbage)
     with options.file.open("w") as file:
-        write_steps(options.kind, options.seed, file, options.seconds)
+        write_steps(options.kind, options.seed, file)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def test_producers_of_a_rotten_file_are_known_again(tmp_path: Path) -> None:
     """With any leader, and any node that has lost them: they repeat nothing, and no replica knows others in the end."""
     rotten = mended = 0
     for seed in range(33, 53):  # the first of these have most of them
-        if rotten >= 4 and mended >= 1:
+        if rotten >= 8 and mended >= 1:
             break  # what a seed makes of its faults changes with the nodes' code: as many as it takes
         run = WholeRun(seed, tmp_path / str(seed), faults=["rotten producers", "transfer"])
         run.play()
@@ -135,7 +135,7 @@ def test_producers_of_a_rotten_file_are_known_again(tmp_path: Path) -> None:
         mended += run.faults.mended_pages
         mended += sum(node.storage.producers.damaged.mended for node in run.cluster.nodes.values())
         assert not any(node.storage.producers.damaged.lost for node in run.cluster.nodes.values())
-    assert rotten >= 4
+    assert rotten >= 8
     assert mended >= 1
 
 
@@ -250,7 +250,7 @@ def test_true_timestamps_may_be_refused_where_clocks_are_behind_and_nowhere_else
 
 def test_what_whole_nodes_do_depends_on_nothing_but_the_seed(tmp_path: Path) -> None:
     """On no address, hash, collection of garbage, name of a directory, or process."""
-    assert not parting("whole", 48, tmp_path, seconds=2.0)
+    assert not parting("whole", 48, tmp_path)
 
 
 @pytest.mark.long  # the test before sees more, at each change
