@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
 
-from mainstem.pipeline.embedded.processes import members, take_leftovers
+from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
 from mainstem.pipeline.embedded.spare_time import (
     BATCH_SECONDS,
     LOOK_SECONDS,
@@ -22,7 +22,6 @@ from mainstem.pipeline.embedded.spare_time import (
     SpareTime,
     half_of,
     may_return,
-    set_policy,
 )
 from mainstem.pipeline.spark.session import SETTINGS
 
@@ -47,9 +46,7 @@ def session(program: str, *, bound: bool = True) -> Iterator[int]:
     try:
         yield process.pid
     finally:
-        for member in members(process.pid):
-            set_policy(member, os.SCHED_OTHER)  # or a busy machine has no time for its end
-        os.killpg(process.pid, signal.SIGKILL)
+        end_session(process.pid)
         process.wait()
 
 

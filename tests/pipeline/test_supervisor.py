@@ -19,7 +19,8 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.errors import ConfigError
 from mainstem.pipeline.embedded.config import PipelineConfig
-from mainstem.pipeline.embedded.processes import NICE, NICE_MAX, nice_of_session
+from mainstem.pipeline.embedded.processes import NICE, NICE_MAX, members, nice_of_session
+from mainstem.pipeline.embedded.spare_time import may_return
 from mainstem.pipeline.embedded.supervisor import (
     MERGE_LOOK_ON_SECONDS,
     MERGE_LOOK_SECONDS,
@@ -286,6 +287,47 @@ def test_a_splitter_and_its_children_get_what_is_left_of_the_processor(tmp_path:
                 assert nice_of_session(process.pid) == min(nice_of_session() + nice, NICE_MAX)
 
     bench.run(test)
+
+
+BURN = "ulimit -t 60; while :; do :; done"
+"""It ends by itself, if the test is killed."""
+CORE = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+HELD = "held = b'x' * (64 << 20); print('held', flush=True)\nwhile True: pass"
+"""A process takes some ms of a processor to give so much memory back: as idle work beside two others for seconds."""
+IDLE_CHILD = f"""
+import os, subprocess, sys, time
+os.sched_setaffinity(0, {{{CORE}}})
+none = subprocess.DEVNULL
+child = subprocess.Popen([sys.executable, "-c", {HELD!r}], stdin=none, stdout=subprocess.PIPE, stderr=none)
+child.stdout.readline()
+os.sched_setscheduler(child.pid, os.SCHED_IDLE, os.sched_param(0))
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE") or not may_return(), reason="it takes the right to come back")
+def test_idle_work_beside_a_busy_program_has_ended_once_the_supervisor_is_closed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, IDLE_CHILD, WORK)
+    sessions: list[int] = []
+
+    def has_idle_work() -> bool:
+        session = bench.supervisor.process_id
+        return session is not None and any(os.sched_getscheduler(it) == os.SCHED_IDLE for it in members(session))
+
+    async def test() -> None:
+        await bench.until(has_idle_work)
+        assert bench.supervisor.process_id is not None
+        sessions.append(bench.supervisor.process_id)
+        assert len(members(sessions[0])) == 2
+
+    busy = [subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", BURN]) for _ in range(2)]
+    try:
+        bench.run(test)
+        assert members(sessions[0]) == []
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 NICER = """

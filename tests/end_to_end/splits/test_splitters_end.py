@@ -72,6 +72,5 @@ def test_a_killed_node_leaves_no_splitter(node: Serving) -> None:
 def test_a_node_that_stops_leaves_no_splitter_and_asks_it_nothing(node: Serving) -> None:
     family = with_a_jvm(node)
     assert node.stop() == 0, node.output
-    # killed by then; idle work has its end where nobody else wants the processor
-    eventually(lambda: not left_of(family), seconds=PATIENCE_SECONDS, what="the end of the splitter")
+    assert not left_of(family)
     assert not node.output_lines("split ended"), "nor does it wait for an orderly end"

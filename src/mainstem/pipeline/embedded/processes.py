@@ -10,6 +10,7 @@ the processor says little about how long others wait for it: for that the splitt
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -26,6 +27,9 @@ behind until disk 1 is full."""
 
 NICE_MAX = 19
 """The system knows nothing nicer."""
+
+ENDED = ("Z", "X")
+"""States of processes that have ended."""
 
 SESSION_AT = 3
 """Positions in /proc/PID/stat, of the fields behind the command's name: state, parent, group, session."""
@@ -74,18 +78,30 @@ def _niceness(autogroup: Path) -> int | None:
 
 def end_session(session_id: int) -> None:
     """Kill every process in the session that `session_id` leads or led, this process last if it is one of
-    them."""
+    them. A process that was killed still has to run once to end, so none of them stays idle work."""
     own = os.getpid()
     found = members(session_id)
     for process_id in [*(it for it in found if it != own), *(it for it in found if it == own)]:
+        _be_usual_work(process_id)
         try:
             os.kill(process_id, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
 
 
+def _be_usual_work(process_id: int) -> None:
+    """Have all threads of a process be usual work, no nicer than this one, where the system has kinds of work and
+    lets us."""
+    if not hasattr(os, "sched_setscheduler"):
+        return
+    with contextlib.suppress(OSError):  # it has ended, or is not ours
+        for thread in os.listdir(f"/proc/{process_id}/task"):
+            os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, 0))
+
+
 def members(session_id: int) -> list[int]:
-    """The processes of a session."""
+    """The processes of a session but those that have ended and lie there until their parents look."""
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit():
@@ -94,6 +110,6 @@ def members(session_id: int) -> list[int]:
             fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
-        if int(fields[SESSION_AT]) == session_id:
+        if int(fields[SESSION_AT]) == session_id and fields[0] not in ENDED:
             found.append(int(entry))
     return found

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from mainstem.errors import MainstemError
 from mainstem.pipeline.embedded.config import PipelineConfig
-from mainstem.pipeline.embedded.processes import end_session, take_leftovers
+from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.spark.java import find_java, spark_missing
 from mainstem.ports import Clock
@@ -47,6 +47,12 @@ HEALTHY_SECONDS = 120.0
 
 STOP_SECONDS_MAX = 8.0
 """Seconds from SIGTERM to SIGKILL. SIGKILL loses nothing; SIGTERM gives the lease back."""
+
+KILLED_SECONDS_MAX = 5.0
+"""Seconds for killed processes to end: each has to get a processor once more, and gives some GB of memory back."""
+
+KILLED_LOOK_SECONDS = 0.02
+"""Between two looks whether they have."""
 
 MERGE_LOOK_SECONDS = 600.0
 """Seconds between two looks at what waits to be merged, while no splitter runs. A look may read indexes of files for
@@ -303,6 +309,10 @@ async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) ->
         os.killpg(process.pid, signal.SIGKILL)
     end_session(process.pid)
     await process.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(KILLED_SECONDS_MAX):
+            while members(process.pid):  # noqa: ASYNC110 - what is waited for happens in other processes
+                await asyncio.sleep(KILLED_LOOK_SECONDS)
 
 
 async def _let_go(process: asyncio.subprocess.Process) -> None:
