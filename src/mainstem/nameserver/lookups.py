@@ -250,6 +250,10 @@ class MetadataLookups:
         """The slots that move between write groups, and those that have."""
         return self._state.moving_slots
 
+    def staying(self) -> Mapping[int, str]:
+        """The write groups whose replicas must stay where they are for the sake of queues that move, and why."""
+        return self._state.staying()
+
     def guests(self) -> Mapping[int, frozenset[int]]:
         """Per write group the nodes that follow it without a replica of their own, for the sake of queues that have
         records in it (`MovingSlots.guests`)."""

@@ -53,6 +53,12 @@ def test_the_last_queue_that_moved_is_told() -> None:
     ]
 
 
+def test_a_plan_says_which_replicas_stay_and_does_not_call_that_even(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "write group 3: its replica stays where it is while slot 7 is on its way to write group 1"
+    print_plan(BalanceView(moves=[], staying=[why]))
+    assert " ".join(capsys.readouterr().out.split()) == f"nothing is to move now stays: {why}"
+
+
 def test_a_plan_names_the_command_that_moves_a_queue(capsys: pytest.CaptureFixture[str]) -> None:
     queue = QueueShiftView(topic="orders", partition=3, slot=7, old=0, new=1, why="sent 180.0 MB/s", copies=True)
     print_plan(BalanceView(moves=[], queue=queue))

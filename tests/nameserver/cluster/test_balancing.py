@@ -14,12 +14,14 @@ import pytest
 from tests.nameserver.cluster.test_draining import COPY_SECONDS, WriteGroups
 from tests.nameserver.nameservers import Nameservers, simulate
 
-from mainstem.model import slot_of
+from mainstem.model import OWN_LEVELS, FeatureLevel, slot_of
 from mainstem.nameserver.cluster.balance_planner import ToldFacts
 from mainstem.nameserver.cluster.balancing import QUEUES_SETTLED_SECONDS, Balancer
+from mainstem.nameserver.cluster.begun_moves import begin_moves
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.recent_moves import BY_BALANCER
+from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.rpc.messages.loads import (
     ToldBalancer,
     ToldLoad,
@@ -92,8 +94,11 @@ class BalancedCluster(Nameservers):
 
 
 @asynccontextmanager
-async def balanced_cluster(seed: int, *, spare: bool = True, **config: Any) -> AsyncIterator[BalancedCluster]:
+async def balanced_cluster(
+    seed: int, *, spare: bool = True, newest: int = OWN_LEVELS.newest, **config: Any
+) -> AsyncIterator[BalancedCluster]:
     cluster = BalancedCluster(seed, **config)
+    cluster.levels.update(dict.fromkeys(range(1, 5), OWN_LEVELS._replace(newest=newest)))
     await cluster.start_all()
     await cluster.until(lambda: all(it.lookups.placements() for it in cluster.running.values()))
     if spare:
@@ -132,6 +137,50 @@ def test_a_node_that_came_gets_its_share_one_move_at_a_time_for_a_reason_that_is
             assert cluster.placements() == even, "it comes to an end"
             assert cluster.balancer().waits_for == ""
             assert cluster.balancer().moves_last_hour == len(cluster.moves())
+
+    simulate(scenario())
+
+
+async def pin(cluster: BalancedCluster, old: int, new: int) -> None:
+    """Have a queue move from one write group to another, and have records in both."""
+    leader = cluster.running[await cluster.elected()]
+    await leader.administration.create_topic("moved", 64, 1, {})
+    topic = leader.lookups.topic("moved")
+    assert topic is not None
+    partition = next(it for it in range(64) if leader.lookups.write_group(topic.queue_id(it)) == old)
+    await leader.operations.move_slot_of("moved", partition, new)
+    slot = slot_of(topic.queue_id(partition))
+    await leader.operations.slot_moved(slot, new, leader.lookups.moving_slots.wishes[slot].number, [old])
+
+
+def test_where_queues_keep_replicas_in_place_other_write_groups_move() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(99, newest=FeatureLevel.STORED) as cluster:
+            assert cluster.any_lookups().feature_level is FeatureLevel.STORED
+            await pin(cluster, 0, 1)
+            before = cluster.placements()
+            await cluster.until(lambda: held_by(cluster, 4) == 2, 100 * LOOK_SECONDS + QUEUES_SETTLED_SECONDS)
+            after = cluster.placements()
+            assert [after[group] == before[group] for group in range(4)] == [True, True, False, False]
+            await asyncio.sleep(20 * LOOK_SECONDS)
+            assert cluster.placements() == after
+            assert cluster.balancer().waits_for == ""
+
+    simulate(scenario())
+
+
+def test_a_move_that_is_refused_by_now_does_not_stop_the_rest_of_a_rebalance() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(89, balance="off", newest=FeatureLevel.STORED) as cluster:
+            placed = cluster.placements()
+            planned = [BalanceMove(group, placed[group][0], 4, "") for group in range(4)]
+            planned[1] = BalanceMove(1, placed[1][0], placed[1][1], "", preferred=True)
+            await pin(cluster, 0, 1)
+            begun, refused = await begin_moves(planned, cluster.running[cluster.leader()].operations)
+            assert begun == planned[1:]
+            (why,) = refused
+            assert why.startswith("write group 0: its replica stays where it is while queues of slot ")
+            assert [4 in replicas for replicas in cluster.placements().values()] == [False, False, True, True]
 
     simulate(scenario())
 

@@ -73,6 +73,21 @@ def test_a_new_node_gets_its_share_of_replicas_and_of_preferred_leaders() -> Non
     assert moves[0] == BalanceMove(0, 1, 4, "4 replicas there, 0 here"), "node 1 leads two"
 
 
+def test_write_groups_whose_replicas_stay_are_planned_around() -> None:
+    placements = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 2, 3)}
+    moves = plan_balance(placements, NO_RACKS, [1, 2, 3, 4], staying={0, 1})
+    assert [(move.group, move.new) for move in moves] == [(3, 4), (2, 4)]
+    assert plan_balance(placements, NO_RACKS, [1, 2, 3, 4], staying=placements.keys()) == []
+
+
+@pytest.mark.parametrize("kind", [Location(rack="c"), Location(machine="c")], ids=["rack", "machine"])
+def test_no_replica_that_stays_goes_to_a_new_rack_or_machine(kind: Location) -> None:
+    first = kind._replace(**{name: "a" for name, value in kind._asdict().items() if value is not None})
+    placements = {0: (1, 2, 3), 1: (2, 3, 1)}
+    moves = plan_balance(placements, {1: first, 2: first, 3: first, 4: kind}, [1, 2, 3, 4], staying={0})
+    assert [(move.group, move.new) for move in moves] == [(1, 4)]
+
+
 def test_a_new_rack_gets_a_replica_of_each_write_group_first() -> None:
     racks = {1: Location("a"), 2: Location("a"), 3: Location("b"), 4: Location("c")}
     moves = plan_balance({0: (1, 2, 3), 1: (2, 3, 1)}, racks, [1, 2, 3, 4])

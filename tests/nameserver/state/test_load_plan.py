@@ -227,6 +227,8 @@ def test_a_new_node_takes_load_even_where_counts_are_even() -> None:
     assert move.why == "written there 60.0 MB/s, here 2.0 MB/s, the mean 31.0 MB/s; afterwards 30.0 MB/s and 32.0 MB/s"
     assert plan_balance(placements, NO_RACKS, [1, 2]) == [], "counts are even"
     assert plan_balance(placements, NO_RACKS, [1, 2], loads, resting=[0, 1]) == [], "what has just moved rests"
+    assert plan_balance(placements, NO_RACKS, [1, 2], loads, staying=[0])[0].group == 1
+    assert plan_balance(placements, NO_RACKS, [1, 2], loads, staying=[0, 1]) == [], "replicas that stay"
     full = Loads({1: IDLE, 2: IDLE._replace(has_room=False)}, traffic)
     assert plan_balance(placements, NO_RACKS, [1, 2], full) == []
 

@@ -57,10 +57,12 @@ def print_plan(plan: BalanceView) -> None:
     print_table(
         [">GROUP", "WHAT", ">FROM", ">TO", "~WHY"],
         [(move.group, "leader" if move.preferred else "replica", move.old, move.new, move.why) for move in plan.moves],
-        empty="replicas are spread evenly: nothing is to move",
+        empty="nothing is to move now" if plan.staying else "replicas are spread evenly: nothing is to move",
     )
     for node in plan.without_room:
         print_text(f"node {node} takes nothing: too little of a disk is free (nameserver.room_percent_min)")
+    for reason in plan.staying:
+        print_text(f"stays: {reason}")
     if (queue := plan.queue) is not None:
         copies = ", whose nodes copy the former one first" if queue.copies else ""
         print_text(

@@ -187,6 +187,8 @@ class BalanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Why some cannot begin, in words."""
     without_room: Sequence[int] = []
     """Nodes that take nothing, as too little of a disk is free."""
+    staying: Sequence[str] = []
+    """Why no replica of some write groups moves for now, in words, one of each."""
     queue: QueueShiftView | None = None
     """A queue that had better go to another write group, as no other move helps a node that is too busy."""
     bytes_per_second: int = 0

@@ -48,6 +48,8 @@ class PlannedBalance(NamedTuple):
     slots_lately: list[ToldSlotMove]
     without_room: list[int]
     """Nodes that take nothing, as too little of a disk is free."""
+    staying: Mapping[int, str]
+    """Write groups of which no replica moves for now, for the sake of queues that move, and why."""
     queue: QueueShift | None
     """The queue that should go to another write group, as nothing else helps a node that is too busy."""
 
@@ -63,6 +65,8 @@ class PlannedLookups(Protocol):
     def placements(self) -> Mapping[int, tuple[int, ...]]: ...
 
     def slots(self) -> Sequence[int]: ...
+
+    def staying(self) -> Mapping[int, str]: ...
 
 
 class BalancePlanner:
@@ -99,7 +103,7 @@ class BalancePlanner:
         lookups = self._lookups
         for attempt in range(looks_max):
             facts = await self._told()
-            placements, takers = dict(lookups.placements()), self._takers()
+            placements, staying, takers = dict(lookups.placements()), lookups.staying(), self._takers()
             unsettled = self._unsettled(placements, facts.standings, facts.lately)
             loads = loads_of(facts.loads, takers, unsettled, self._room_percent_min)
             if loads is not None or not facts.loads.nodes or attempt == looks_max - 1:
@@ -110,6 +114,7 @@ class BalancePlanner:
             plan_balance, placements, locations, takers, loads,
             may_prefer=lookups.feature_level >= FeatureLevel.ELASTIC, may_copy=may_copy,
             resting={it.group for it in facts.lately if it.age_seconds < rest_seconds},
+            staying=frozenset(staying),
         )  # fmt: skip
         moves = await asyncio.to_thread(plan)  # of very many: some seconds
         without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
@@ -117,8 +122,9 @@ class BalancePlanner:
         if queues and loads is not None and not moves:
             queue = await self._queue_shift(placements, locations, loads, facts.loads)
         return PlannedBalance(
-            moves, placements, facts.standings, loads is not None, facts.lately, facts.slots_lately, without_room, queue
-        )
+            moves, placements, facts.standings, loads is not None, facts.lately, facts.slots_lately, without_room,
+            staying, queue,
+        )  # fmt: skip
 
     async def _queue_shift(
         self, placements: Placements, locations: Locations, loads: Loads, told: ToldLoads

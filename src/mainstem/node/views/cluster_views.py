@@ -21,8 +21,9 @@ from mainstem.console.views.of_cluster import (
 )
 from mainstem.model import OWN_LEVELS, Node, NodeRole, slot_of
 from mainstem.nameserver.cluster.balance_planner import BalancePlanner
+from mainstem.nameserver.cluster.begun_moves import begin_moves
 from mainstem.nameserver.cluster.draining import Draining
-from mainstem.nameserver.errors import NameserverError
+from mainstem.nameserver.errors import MetadataUnavailable, NameserverError
 from mainstem.nameserver.nameserver import Nameserver
 from mainstem.nameserver.state.plans.balance_plan import beginning, preferring
 from mainstem.nameserver.state.plans.drain_plan import PlannedMove, Standings, left_on, moves_under_way
@@ -250,26 +251,23 @@ class LocalClusterViews:
         if self._nameserver.others is None:
             return "this node is a cluster of its own: there is no other node to take anything"
         plan = await self._planner.plan()
-        begin, obstacles = beginning(plan.moves, plan.placements, plan.standings)
+        begin, waiting = beginning(plan.moves, plan.placements, plan.standings)
         replicas = set() if dry_run else set(begin)
         leaders = [] if dry_run else preferring(plan.moves, plan.placements, plan.standings)
-        operations = self._nameserver.operations
-        begun = [it for it in plan.moves if not it.preferred and PlannedMove(it.group, it.old, it.new) in replicas]
+        due = [it for it in plan.moves if not it.preferred and PlannedMove(it.group, it.old, it.new) in replicas]
         try:
-            for move in begun:
-                await operations.move_replica(move.group, move.old, move.new, why=move.why)
-            for move in leaders:
-                await operations.prefer_leader(move.group, move.new, why=move.why)
-        except NameserverError as error:
+            begun, refused = await begin_moves([*due, *leaders], self._nameserver.operations)
+        except MetadataUnavailable as error:
             return str(error)
         return BalanceView(
-            moves=[balance_move_view(it) for it in plan.moves if it not in begun and it not in leaders],
-            begun=len(begun),
-            leaders_begun=len(leaders),
+            moves=[balance_move_view(it) for it in plan.moves if it not in begun],
+            begun=sum(not it.preferred for it in begun),
+            leaders_begun=sum(it.preferred for it in begun),
             by_load=plan.by_load,
             under_way=len(moves_under_way(plan.placements, plan.standings)),
-            waits_for=list(obstacles.values()),
+            waits_for=[*refused, *waiting.values()],
             without_room=plan.without_room,
+            staying=[f"write group {group}: {why}" for group, why in sorted(plan.staying.items())],
             queue=queue_shift_view(plan.queue, self._nameserver.lookups.topic_by_number),
             bytes_per_second=self._config.storage.snapshot_bytes_per_second,
         )

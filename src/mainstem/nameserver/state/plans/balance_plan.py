@@ -51,29 +51,31 @@ def plan_balance(
     may_prefer: bool = False,
     may_copy: bool = True,
     resting: Collection[int] = (),
+    staying: Collection[int] = (),
 ) -> list[BalanceMove]:
     """The moves in the order in which they are meant: all, or by load the first `MOVES_MAX`. `locations` has all
     nodes; `takers` live, store and are not drained. `loads` has the takers; None: they are not known. `may_prefer`:
-    preferred leaders may change; `may_copy`: replicas may move; write groups that rest do not move because of load."""
+    preferred leaders may change; `may_copy`: replicas may move; write groups that rest do not move because of load,
+    and no replica does of those in `staying`: the metadata refuses that."""
     if not takers:
         return []
     able = sorted(takers)
     by_load = (
         LoadSteps(
             loads, placements, partial(keeps_apart, locations),
-            may_prefer=may_prefer, may_copy=may_copy, resting=resting,
+            may_prefer=may_prefer, may_copy=may_copy, resting=resting, staying=staying,
         )
         if loads is not None
         else None
     )  # fmt: skip
     steps: list[Callable[[Placements], BalanceMove | None]] = []
     if may_copy:
-        steps += [partial(_wider, "machine", machine_of, locations, able, by_load)]
-        steps += [partial(_wider, "rack", rack_of, locations, able, by_load)]
+        steps += [partial(_wider, "machine", machine_of, locations, able, by_load, staying)]
+        steps += [partial(_wider, "rack", rack_of, locations, able, by_load, staying)]
     if by_load is not None:
         steps.append(partial(_lighter, by_load))
     if may_copy:
-        steps.append(partial(_more_even, locations, able, by_load))
+        steps.append(partial(_more_even, locations, able, by_load, staying))
     planned = dict(placements)
     moves: list[BalanceMove] = []
     known = -1
@@ -148,12 +150,15 @@ def _wider(
     locations: Locations,
     takers: list[int],
     by_load: LoadSteps | None,
+    staying: Collection[int],
     placements: Placements,
 ) -> BalanceMove | None:
     """A replica from a machine (or rack) that has two of its write group to one that has none."""
     held = _held(placements)
     able = [it for it in takers if by_load is None or by_load.has_room(it)]
     for group, replicas in sorted(placements.items()):
+        if group in staying:
+            continue
         spanned = Counter(domain_of(locations, it) for it in replicas)
         olds = [it for it in replicas if spanned[domain_of(locations, it)] > 1 and it in takers]
         news = [it for it in able if domain_of(locations, it) not in spanned]
@@ -166,7 +171,11 @@ def _wider(
 
 
 def _more_even(
-    locations: Locations, takers: list[int], by_load: LoadSteps | None, placements: Placements
+    locations: Locations,
+    takers: list[int],
+    by_load: LoadSteps | None,
+    staying: Collection[int],
+    placements: Placements,
 ) -> BalanceMove | None:
     """A replica from the fullest node that can give one to the emptiest that can take it."""
     held = _held(placements)
@@ -176,7 +185,8 @@ def _more_even(
         able = [
             group
             for group, replicas in sorted(placements.items())
-            if old in replicas
+            if group not in staying
+            and old in replicas
             and new not in replicas
             and keeps_apart(locations, replicas, old, new)
             and (admits is None or admits(group, old, new))

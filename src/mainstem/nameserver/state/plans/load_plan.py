@@ -206,14 +206,16 @@ class LoadSteps:
         may_prefer: bool = True,
         may_copy: bool = True,
         resting: Collection[int] = (),
+        staying: Collection[int] = (),
     ) -> None:
         """`may_prefer`: preferred leaders may change; `may_copy`: replicas may move; write groups that rest do not
-        shift because of load."""
+        shift because of load, and of those in `staying` no replica moves."""
         self._loads = loads
         self._keeps_apart = keeps_apart
         self._may_prefer = may_prefer
         self._may_copy = may_copy
         self._resting = frozenset(resting)
+        self._staying = frozenset(staying)
         self.model = LoadModel(loads, placements)
 
     def has_room(self, node: int) -> bool:
@@ -288,7 +290,9 @@ class LoadSteps:
             return
         takers = [node for node in sorted(self._loads.nodes) if self.has_room(node)]
         for group, replicas in sorted(placements.items()):
-            if group in self._resting or old not in replicas or not self._has_traffic(group):
+            if group in self._resting or group in self._staying:
+                continue
+            if old not in replicas or not self._has_traffic(group):
                 continue
             for new in takers:
                 if new not in replicas and self._keeps_apart(replicas, old, new):
