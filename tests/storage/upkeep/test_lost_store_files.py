@@ -86,6 +86,22 @@ def three_queues(node: SmallNode) -> None:
     node.topics = [topic(1, 3)]
 
 
+def test_a_file_is_noted_that_has_no_records_but_stands_for_lost_ones(tmp_path: Path) -> None:
+    """As one that was put in the place of blocks which could not be split, or one of which compaction left nothing."""
+
+    async def story(node: SmallNode) -> None:
+        name = await split_off(node, 5)
+        await leave_the_journal(node)
+        await damage(node, name, "missing")
+        ((group, file),) = await node.storage.judge_lost(name, BY)
+        await node.storage.lost_files.give_up([(group, msgspec.structs.replace(file, record_count=0, batch_bytes=0))])
+        assert [it.file.name for it in node.storage.lost_files.given_up()] == [name]
+        assert node.storage.lost_files.may_have_lost(group, QUEUE)
+        assert await records(node, QUEUE) == ([], 5), "readers do not wait at its end"
+
+    simulated(tmp_path, story, three_queues)
+
+
 @pytest.mark.parametrize("how", ["missing", "cut", "rotten"])
 @pytest.mark.parametrize("seed", range(3))
 def test_readers_get_all_that_is_not_given_up_and_nothing_else(tmp_path: Path, how: str, seed: int) -> None:

@@ -107,7 +107,7 @@ class LostStoreFiles:
         others: Callable[[int], Collection[int]],
         is_held: Callable[[str], bool],
     ) -> list[tuple[int, GivenUpFile]]:
-        """A file as it would be noted, for each write group; one without records is not, as the remote tier has them.
+        """A file as it would be noted, for each write group; one of which the remote tier has all records is not.
         `others`: the other nodes that have a write group; `is_held`: whether work under way needs a file. Raises
         `NotLost`, `StorageError`, OSError."""
         manifest = self._store.manifest
@@ -135,6 +135,11 @@ class LostStoreFiles:
         elif len(self._noted) + len(groups) > GIVEN_UP_MAX:
             raise NotLost(f"{GIVEN_UP_MAX} files were given up, and no more can be: restore disk 2 from a copy")
         return [(group, self._note(group, file, by, fault)) for group in groups]
+
+    def _is_a_copy(self, name: str) -> bool:
+        """Whether the remote tier has what a file that counts had."""
+        file = self._store.manifest.files.get(name)
+        return file is not None and self._is_in_tier(file)
 
     def _is_in_tier(self, file: StoreFile) -> bool:
         """Whether a file that counts in the remote tier is an upload of this one, by all that is said of both: the
@@ -167,7 +172,7 @@ class LostStoreFiles:
 
     async def _note_and_drop(self, new: Sequence[NotedFile]) -> None:
         names = {one.file.name for one in new}
-        lost = [one for one in new if one.file.record_count]
+        lost = [one for one in new if not self._is_a_copy(one.file.name)]
         if lost:
             await self._save([*(one for one in self._noted if one.file.name not in names), *lost])
         left = names - set(await self._store.retention.drop_lost(sorted(names)))
