@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import pytest
 from tests.raft.cluster import Cluster
 from tests.raft.planted import CommitOldTerm
@@ -21,10 +24,10 @@ from mainstem.raft import (
     RaftCore,
     Role,
 )
-from mainstem.raft.leader.counted_on import ALL_PROMPT_TICKS, DECIDED_MIN, TRIAL_EVERY_TICKS
+from mainstem.raft.leader.counted_on import ALL_PROMPT_TICKS, HELPED_MIN, TRIAL_EVERY_TICKS
 from mainstem.raft.leader.progress import SendState
 from mainstem.raft.leader.replication import WAITING_BYTES_MAX, WITHHELD_ENTRIES_MAX
-from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot
+from mainstem.raft.messages import Append, AppendResponse, InstallSnapshot, Message
 
 FIGURE_7_LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
 FIGURE_7 = {
@@ -502,9 +505,9 @@ def test_no_acknowledgement_waits_unless_it_is_wanted() -> None:
     assert propose(cluster) == {2: False, 3: False}
 
 
-def with_acknowledgements_that_wait() -> Cluster:
-    """Three members, led by the first, which has chosen whom it counts on."""
-    cluster = Cluster(range(1, 4), acknowledgements_wait=True, commits_with_heartbeats=True)
+def with_acknowledgements_that_wait(members: int = 3) -> Cluster:
+    """So many members, led by the first, which has chosen whom it counts on."""
+    cluster = Cluster(range(1, members + 1), acknowledgements_wait=True, commits_with_heartbeats=True)
     cluster.elect(1)
     cluster.tick(1, 1)
     cluster.settle()
@@ -530,31 +533,37 @@ def test_a_member_that_holds_more_is_counted_on_from_the_next_heartbeat() -> Non
     assert propose(cluster)[other] is False
 
 
-def with_trial(answers_first: int, proposals: int) -> Cluster:
-    """After a trial with so many entries, which one member acknowledged before the other."""
-    cluster = with_acknowledgements_that_wait()
+def is_from(node_id: int, message: Message) -> bool:
+    return message.sender == node_id
+
+
+def with_trial(order: Sequence[int], proposals: int) -> Cluster:
+    """After a trial with so many entries, which the members acknowledged in this order."""
+    cluster = with_acknowledgements_that_wait(len(order) + 1)
     cluster.tick(TRIAL_EVERY_TICKS - 1, 1)  # one went by already
-    assert propose(cluster) == {2: False, 3: False}, "nobody may wait in a trial"
+    assert propose(cluster) == dict.fromkeys(sorted(order), False), "nobody may wait in a trial"
     for _ in range(proposals - 1):
         cluster[1].propose(b"", 1)
         cluster.deliver(lambda message: isinstance(message, Append))
-        cluster.deliver(lambda message: message.sender == answers_first)
+        for node_id in order:
+            cluster.deliver(partial(is_from, node_id))
         cluster.settle()
     cluster.tick(1, 1)
     return cluster
 
 
-@pytest.mark.parametrize("answers_first", [2, 3])
-def test_a_member_that_acknowledges_first_in_a_trial_is_counted_on(answers_first: int) -> None:
-    cluster = with_trial(answers_first, 2 * DECIDED_MIN)
+@pytest.mark.parametrize("order", [(2, 3), (3, 2), (5, 4, 2, 3), (2, 5, 3, 4), (4, 2, 3)])
+def test_members_that_acknowledge_before_the_commit_in_a_trial_are_counted_on(order: tuple[int, ...]) -> None:
+    cluster = with_trial(order, 2 * HELPED_MIN)
     asked = propose(cluster)
-    assert asked == {answers_first: False, 5 - answers_first: True}
+    others = (len(order) + 1) // 2
+    assert asked == {node_id: place >= others for place, node_id in enumerate(order)}
     cluster.tick(1, 1)
     assert propose(cluster) == asked, "the next heartbeat changes nothing"
 
 
 def test_few_commits_decide_no_trial() -> None:
-    cluster = with_trial(3, DECIDED_MIN - 1)
+    cluster = with_trial((3, 2), HELPED_MIN - 1)
     assert propose(cluster) == {2: False, 3: True}, "as before"
 
 

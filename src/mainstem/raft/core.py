@@ -257,7 +257,8 @@ class RaftCore:
             self._look_again(self._leadership)
 
     def send_withheld(self) -> None:
-        """Send what `withholds`. A driver calls it a moment after that became true, and otherwise heartbeats do."""
+        """Send what `withholds`. A driver calls it a moment after that became true; otherwise the answers to heartbeats
+        have it sent."""
         if self._leadership is not None:
             self._leadership.replication.release()
             self._look_again(self._leadership)

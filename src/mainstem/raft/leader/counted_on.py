@@ -2,8 +2,8 @@
 wait.
 
 It counts on those that hold the most of its log. Members that are asked later hold less, however fast they are. So
-every few seconds there is a trial: for one heartbeat interval nobody may wait, and whose acknowledgements committed
-entries then, by coming first, is counted on from there on.
+every few seconds there is a trial: for one heartbeat interval nobody may wait, and the members whose acknowledgements
+came before the commits then, so that these could come, are counted on from there on.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from mainstem.raft.leader.progress import Progress, SendState
 from mainstem.raft.log import Log
 
 ALL_PROMPT_TICKS = 20
-"""After somebody has waited for more copies than a majority nothing waits for so many ticks: longer than it is mostly
-until the next request of that kind, for it is a topic's setting."""
+"""After somebody has waited for more copies than a majority nothing waits for so many ticks: longer than it mostly
+takes until the next request of that kind comes, for it is a topic's setting."""
 
 TRIAL_EVERY_TICKS = 100
 """A trial costs what waiting saves, so it lasts a fiftieth of the time with heartbeats every two ticks; a member that
 is slower than another is counted on for five seconds at most, with ticks of 50 ms."""
 
-DECIDED_MIN = 8
-"""Of fewer commits in a trial all may have gone one way by chance."""
+HELPED_MIN = 8
+"""Of fewer commits in a trial all may have gone one way by chance; each takes as many acknowledgements as a majority
+has members besides this node."""
 
 
 class CountedOn:
@@ -40,16 +41,17 @@ class CountedOn:
         """So many ticks are left until the next trial begins."""
         self._all_prompt_ticks = 0
         """So many ticks are left in which nobody may wait."""
-        self._decided: dict[int, int] = {}
-        """By member: how many commits its acknowledgement decided in the newest trial with enough of them."""
+        self._helped: dict[int, int] = {}
+        """By member: how many of its acknowledgements came before the commit, in the newest trial with enough of
+        them."""
         self._counts: dict[int, int] = {}
         """The same of the trial that goes on."""
 
     def choose(self) -> None:
         """Count on the members that hold the most, as many as a majority takes besides this node; of those that hold as
         much, on the faster ones."""
-        decided = self._decided
-        self._choose({node_id: (-peer.match_index, -decided.get(node_id, 0)) for node_id, peer in self._peers.items()})
+        helped = self._helped
+        self._choose({node_id: (-peer.match_index, -helped.get(node_id, 0)) for node_id, peer in self._peers.items()})
 
     def _choose(self, ranks: Mapping[int, tuple[int, int]]) -> None:
         membership, config = self._log.memberships.current, self._config
@@ -81,8 +83,9 @@ class CountedOn:
         if self.on_trial:
             self.on_trial = False
             counts, self._counts = self._counts, {}
-            if sum(counts.values()) >= DECIDED_MIN:
-                self._decided = counts
+            others = self._log.memberships.current.quorum - 1
+            if sum(counts.values()) >= HELPED_MIN * others:
+                self._helped = counts
                 self._choose({
                     node_id: (-counts.get(node_id, 0), -peer.match_index) for node_id, peer in self._peers.items()
                 })  # fmt: skip
@@ -92,7 +95,7 @@ class CountedOn:
             self.on_trial = bool(self.others)
         self.choose()
 
-    def decided(self, node_id: int) -> None:
-        """The acknowledgement of a member has committed something."""
+    def helped(self, node_id: int) -> None:
+        """A member has acknowledged something that is not committed yet."""
         if self.on_trial:
             self._counts[node_id] = self._counts.get(node_id, 0) + 1

@@ -118,11 +118,9 @@ class Leadership:
 
     def append_response(self, message: AppendResponse) -> None:
         if self.replication.append_response(message):
-            before = self._log.commit_index
-            if message.match_index > before:  # the last of three to hold an entry changes nothing
+            if message.match_index > self._log.commit_index:  # the last of three to hold an entry changes nothing
+                self.replication.counted_on.helped(message.sender)
                 self.commit()
-                if self.replication.counted_on.on_trial and self._log.commit_index > before:
-                    self.replication.counted_on.decided(message.sender)
             if self._transfer_to:
                 self._continue_transfer(message.sender)
 

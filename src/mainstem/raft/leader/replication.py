@@ -67,7 +67,7 @@ class Replication:
         self.follow_membership()
 
     def ask_all(self) -> None:
-        """For a while, let no acknowledgement wait: somebody waits for more than a majority."""
+        """For a while, let nothing wait: somebody waits for more than a majority."""
         self.counted_on.ask_all()
         self.due = self.due or self.withholds
 
