@@ -87,6 +87,32 @@ def test_what_is_withheld_while_others_send_waits_as_long() -> None:
     assert asked.sent == [(1, STEPS), (2, 2 * STEPS)]
 
 
+def test_a_write_group_that_fails_holds_up_no_other() -> None:
+    asked = Asked()
+    failures: list[str] = []
+
+    async def play() -> None:
+        def send(group: int, late: bool) -> bool:
+            if group == 1 and not failures:
+                raise ValueError("once")
+            return asked.send(group, late)
+
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failures.append(str(context["exception"]))
+        )
+        withheld = WithheldEntries(send)
+        for group in (1, 2, 3):
+            withheld.note(group)
+        await steps(2 * STEPS)
+        withheld.note(1)
+        await steps(2 * STEPS)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(play())
+    assert failures == ["once"]
+    assert [group for group, _step in asked.sent] == [2, 3, 1]
+
+
 def test_nothing_leaves_after_the_end() -> None:
     asked = Asked()
 

@@ -48,13 +48,19 @@ class WithheldEntries:
         self._steps += 1
         late = self._steps >= STEPS
         groups, self._groups = self._groups, set()
-        waiting = {group for group in groups if self._send(group, late)}
-        self._groups |= waiting
-        if late or not self._groups:
-            self._steps = 0
-        self._timer = None
-        if self._groups and not self._closed:
-            self._wait()
+        asked: set[int] = set()
+        try:
+            for group in groups:
+                asked.add(group)
+                if self._send(group, late):
+                    self._groups.add(group)
+        finally:  # whatever one of them met: it is reported, and the others do not wait for a heartbeat
+            self._groups |= groups - asked
+            if late or not self._groups:
+                self._steps = 0
+            self._timer = None
+            if self._groups and not self._closed:
+                self._wait()
 
     def close(self) -> None:
         """Send nothing any more."""
