@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from tests.kernel.fetch.test_recent_index import Filler, both
 
+from mainstem.kernel import RecentIndex
 from mainstem.model import AbortedRange, queue_id_of
 from mainstem.storage.placement import Stay
 from mainstem.storage.queues.committed_reads import LocalCommittedReads
@@ -43,9 +44,12 @@ class Files:
         raise AssertionError(f"files are searched for offset {from_offset} of queue {queue_id}")
 
 
-def reads_of_blocks(kernel: ModuleType) -> tuple[LocalCommittedReads, CountingIndex, list[int]]:
+def reads_of_blocks(
+    kernel: ModuleType,
+) -> tuple[LocalCommittedReads, CountingIndex, list[int], WriteGroupTransactions]:
     """Blocks of one message each, of two queues in turn: offset n of the first is in block 2n + 1, and its
-    transactions of three messages are all aborted. The last block that is split stands in the list."""
+    transactions of three messages are all aborted. The last block that is split stands in the list;
+    beside them is what memory knows."""
     filler = Filler(kernel, 0)
     transactions = WriteGroupTransactions(0, filler.table)
     transactions.take_over([(QUEUE, PRODUCER, 1)])
@@ -55,10 +59,11 @@ def reads_of_blocks(kernel: ModuleType) -> tuple[LocalCommittedReads, CountingIn
         if number % 3 == 2:
             transactions.aborted.add(QUEUE, UnsplitAborted(PRODUCER, number - 2, number, number + 1, 2 * number + 1))
     index, split = CountingIndex(filler.index), [0]
-    reads = LocalCommittedReads([transactions], lambda queue_id, offset: (Stay(0, 0),), filler.table, index)  # type: ignore[arg-type]
+    counting = cast(RecentIndex, index)
+    reads = LocalCommittedReads([transactions], lambda queue_id, offset: (Stay(0, 0),), filler.table, counting)
     reads.look_into(Files())
     reads.prune(lambda group: split[0])
-    return reads, index, split
+    return reads, index, split, transactions
 
 
 def told(reads: LocalCommittedReads, first: int, queue_id: int = QUEUE) -> list[int] | None:
@@ -73,7 +78,7 @@ def expected(first: int) -> list[int]:
 
 @both
 def test_a_reader_that_goes_on_is_looked_for_once(kernel: ModuleType) -> None:
-    reads, index, _split = reads_of_blocks(kernel)
+    reads, index, _split, _transactions = reads_of_blocks(kernel)
     for first in range(20, BLOCKS - 10, 10):
         assert told(reads, first) == expected(first)
     assert index.windows == 1
@@ -85,7 +90,7 @@ def test_a_reader_that_goes_on_is_looked_for_once(kernel: ModuleType) -> None:
 
 @both
 def test_files_are_asked_once_a_split_has_taken_the_offset(kernel: ModuleType) -> None:
-    reads, index, split = reads_of_blocks(kernel)
+    reads, index, split, _transactions = reads_of_blocks(kernel)
     assert told(reads, 100) == expected(100)
     split[0] = 2 * 100 + 1  # the block with offset 100
     reads.prune(lambda group: split[0])
@@ -94,3 +99,16 @@ def test_files_are_asked_once_a_split_has_taken_the_offset(kernel: ModuleType) -
     before = index.windows
     assert told(reads, 110) == expected(110)
     assert index.windows == before
+
+
+@both
+def test_what_was_known_before_memory_forgot_all_is_not_believed(kernel: ModuleType) -> None:
+    """As when a snapshot takes its place, though the last block that is split has the same number again."""
+    reads, index, split, transactions = reads_of_blocks(kernel)
+    assert told(reads, 100) == expected(100)
+    before = index.windows
+    transactions.aborted.clear()
+    assert told(reads, 100) is None
+    reads.prune(lambda group: split[0])
+    told(reads, 100)
+    assert index.windows == before + 1

@@ -24,9 +24,10 @@ HELD_MAX = 4_096
 
 class _Held(NamedTuple):
     """Memory knows all transactions of a queue whose markers are at or behind an offset, while it has forgotten those
-    of blocks up to `pruned`."""
+    of blocks up to `pruned`, and no more since it forgot all for the last time (`clears`)."""
 
     pruned: int
+    clears: int
     first_offset: int
 
 
@@ -114,15 +115,16 @@ class LocalCommittedReads:
         if len(stays) > 1:  # that the first block of a stay is here says nothing about the stays behind it
             return False
         group = stays[0].group
-        pruned = self._groups[group].aborted.pruned_index
+        aborted = self._groups[group].aborted
+        pruned, clears = aborted.pruned_index, aborted.clears
         if pruned is None:
             return False
         known = self._held.get((group, queue_id))
-        if known is not None and known.pruned == pruned and known.first_offset <= first:
+        if known is not None and known[:2] == (pruned, clears) and known.first_offset <= first:
             return True
         slot = self._table.find(queue_id)
         entries = [] if slot == NO_SLOT else self._index.window(slot, first)
         if not entries or entries[0].base_offset > first or entries[0].block.header.index <= pruned:
             return False
-        self._held.put((group, queue_id), _Held(pruned, first))
+        self._held.put((group, queue_id), _Held(pruned, clears, first))
         return True

@@ -39,6 +39,8 @@ class AbortedIndex:
         self.pruned_index: int | None = None
         """The last block up to which transactions were forgotten; None: nobody knows, as this is what a checkpoint or a
         snapshot had left."""
+        self.clears = 0
+        """How often all was forgotten: blocks are counted anew then."""
 
     def __len__(self) -> int:
         return len(self._order)
@@ -92,6 +94,7 @@ class AbortedIndex:
         self._queues.clear()
         self._order.clear()
         self.pruned_index = None
+        self.clears += 1
 
     def __iter__(self) -> Iterator[tuple[int, UnsplitAborted]]:
         """All of them, with their queues, in the order of their blocks."""
