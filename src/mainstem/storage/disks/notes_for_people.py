@@ -16,7 +16,7 @@ TEMPORARY = ".tmp"
 T = TypeVar("T")
 
 
-async def read_notes(files: Files, name: str, kind: type[T], remedy: str) -> list[T]:
+async def read_notes(files: Files, name: str, kind: type[list[T]], remedy: str) -> list[T]:
     """The notes of a file; none if there is no such file. Raises `FormatError`, with the remedy, when it cannot be
     read, OSError."""
     try:
@@ -28,7 +28,7 @@ async def read_notes(files: Files, name: str, kind: type[T], remedy: str) -> lis
     finally:
         await file.close()
     try:
-        return msgspec.json.decode(content, type=list[kind])  # type: ignore[valid-type]
+        return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise FormatError(f"{name} cannot be read: {error}. {remedy}") from error
 

@@ -137,7 +137,7 @@ class LostBlocks:
     async def open(cls, files: Files) -> LostBlocks:
         """Raises `FormatError` when the file cannot be read, OSError."""
         losses = await read_notes(
-            files, NAME, Loss,
+            files, NAME, list[Loss],
             "It says which lost blocks were given up: restore it, or remove it and start the node, which writes it "
             "anew without what was given up",
         )  # fmt: skip

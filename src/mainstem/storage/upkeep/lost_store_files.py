@@ -72,7 +72,7 @@ class LostStoreFiles:
     ) -> LostStoreFiles:
         """Raises `FormatError` when the notes cannot be read, OSError."""
         noted = await read_notes(
-            write_files, NAME, NotedFile,
+            write_files, NAME, list[NotedFile],
             "It says which lost files of disk 2 were given up: restore it, or remove it; without it readers wait at "
             "the ends of partitions whose last records were in such files",
         )  # fmt: skip
