@@ -113,7 +113,7 @@ UPKEEP_SHARE_MIN = 0.25
 """A split may wait for a task of upkeep: with 8 MiB a second, one of 64 MiB takes eight seconds."""
 
 COPY_SHARE_MIN = 0.5
-"""A replica that is lost is missed for as long as its copy takes: 10 GB take eleven minutes with 16 MiB a second, less
+"""A replica that is lost is missed for as long as its copy takes: 10 GiB take eleven minutes with 16 MiB a second, less
 than the quarter of an hour in which its node may still come back. Merges may wait for longer."""
 
 SHARES_MIN = {Lane.UPKEEP: UPKEEP_SHARE_MIN, Lane.COPY: COPY_SHARE_MIN}
