@@ -203,9 +203,7 @@ class RemoteMessageStore:
             found = self._cache.read(wanted.reads[0], wanted.bytes_max, whole_first=wanted.whole_first)
             if found is None:
                 return
-            sent = plan.is_spread and not misplaced and plan.share_to >= 0
-            _settle(plan, found, misplaced=misplaced)
-            if found.batches and not sent:
+            if _settle(plan, found, misplaced=misplaced):
                 took(self._cache.tails[found.queue_id].node_id, sum(map(len, found.batches)))
 
     async def read(
@@ -372,13 +370,16 @@ def by_write_group(queue_ids: Sequence[int], group_of: Callable[[int], int]) -> 
     return by_group
 
 
-def _settle(plan: ReadPlan, found: QueueSlice, *, misplaced: bool) -> None:
-    """Settle a partition with what was read of it. `misplaced`: its clients have another broker, which alone
-    sends readers on where these are spread; any broker serves those that came so."""
-    if not plan.is_spread:
-        plan.put(found._replace(outcome=Outcome.NOT_LEADER, batches=[]) if misplaced else found)
-    else:
-        plan.put(found, -1 if misplaced else plan.share_to)
+def _settle(plan: ReadPlan, found: QueueSlice, *, misplaced: bool) -> bool:
+    """Settle a partition with what was read of it. Returns whether the reader gets batches. `misplaced`: its clients
+    have another broker, which alone sends readers on where these are spread; any broker serves those that came so."""
+    sent_to = -1
+    if plan.is_spread:
+        sent_to = -1 if misplaced else plan.share_to
+    elif misplaced:
+        found = found._replace(outcome=Outcome.NOT_LEADER, batches=[])
+    plan.put(found, sent_to)
+    return sent_to < 0 and bool(found.batches)
 
 
 def _none_of(reads: Sequence[QueueRead]) -> list[QueueSlice]:

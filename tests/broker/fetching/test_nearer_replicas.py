@@ -129,6 +129,7 @@ READERS = range(2, 200, 2)
 
 
 def test_readers_of_old_records_go_to_a_replica_in_their_rack_or_to_any_other(world: World) -> None:
+    world.enabled = False
     assert world.choice().for_history("east", LISTENER, 7) is None, "unless leaders are set to send them"
     assert not world.are_here("west")
     world.catch_up = True
@@ -154,6 +155,23 @@ def test_readers_of_a_spread_topic_go_to_all_replicas_the_leader_included(world:
     world.metadata.dead |= {2, 4, 5}
     found = [(world.choice().share("nowhere", LISTENER, reader) or {}).get(QUEUES[0], 1) for reader in READERS]
     assert set(found) == {1, 3}
+
+
+def test_where_racks_come_first_nobody_is_sent_out_of_the_leaders(world: World) -> None:
+    world.catch_up = True
+    choice = world.choice()
+    assert [choice.for_history("east", LISTENER, reader) for reader in READERS] == [None] * len(READERS)
+    assert [choice.share("east", LISTENER, reader) for reader in READERS] == [None] * len(READERS)
+    world.enabled = False
+    choice = world.choice()
+    assert all(choice.for_history("east", LISTENER, reader) for reader in READERS)
+    assert any(choice.share("east", LISTENER, reader) for reader in READERS)
+
+
+def test_a_reader_of_a_spread_topic_stays_where_it_is_whichever_replica_has_most(world: World) -> None:
+    before = [world.choice().share("nowhere", LISTENER, reader) for reader in READERS]
+    world.leadership.replica_nodes = dict.fromkeys(QUEUES, (1, 5, 4, 3, 2))
+    assert [world.choice().share("nowhere", LISTENER, reader) for reader in READERS] == before
 
 
 def test_brokers_without_storage_share_the_readers_of_a_spread_topic(world: World) -> None:

@@ -16,7 +16,7 @@ from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import FetchPlan, FetchScan, FollowersRead, PlannedTopic
+from mainstem.kernel import FetchPlan, FetchScan, PlannedTopic
 from mainstem.model import AbortedRange, Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
@@ -196,7 +196,7 @@ class PendingFetch:
         """Take note of the round, and of where a consumer that names its rack may read."""
         plan, replicas, rack = self._plan, self._broker.nearer_replicas, self._rack
         self._round = plan.round
-        plan.from_followers = replicas.are_here(rack, spread=plan.has_spread) if rack else FollowersRead.NEVER
+        plan.from_followers = replicas.are_here(rack, spread=plan.has_spread)
         plan.share, plan.share_to = None, -1
         if rack and plan.has_spread:
             listener = self._call.session.listener

@@ -5,10 +5,12 @@ anything: as Kafka's `RackAwareReplicaSelector`, where `broker.rack_aware_reads`
 own rack from the replicas it has, whether it leads them or not, and whatever it is set to itself: so a setting that
 differs between nodes sends nobody to a node that refuses.
 
-Two things count more than the rack, where they are asked for. Consumers of a topic with `read.spread.enable` are spread
-over all of its replicas, the leader's included. And with `broker.catch_up_from_replicas` a leader sends consumers that
-read what its memory has no more to another replica: one in the consumer's rack, if there is one. Both choose by the
-connection, so that many consumers of one queue go to different nodes.
+Two more things send readers away; where `rack_aware_reads` is on, the rack comes before both. Consumers of a topic with
+`read.spread.enable` are spread over all of its replicas, the leader's included. And with
+`broker.catch_up_from_replicas` a leader sends consumers that read what its memory has no more to another replica: one
+in the consumer's rack, if there is one. Both choose by the connection, so that many consumers of one queue go to
+different nodes. A node that has not heard of either refuses readers of other racks, who come again: nodes should be set
+alike.
 
 Brokers without storage serve any queue, so that there is no nearer one among nodes with storage. The broker that
 clients are sent to for a queue shares the readers of such a topic with the other brokers.
@@ -70,7 +72,7 @@ class NearerReplicas:
 
     def for_history(self, rack: str, listener: str, reader: int) -> dict[int, int] | None:
         """The same for what this node would have to read from its disks, by the reader's connection."""
-        if not self.catch_up:
+        if not self.catch_up or self._is_at_home(rack):
             return None
 
         def choose(able: Sequence[Node]) -> int | None:
@@ -81,9 +83,11 @@ class NearerReplicas:
 
     def share(self, rack: str, listener: str, reader: int) -> dict[int, int] | None:
         """The same for topics whose readers are spread: a write group is missing where the reader stays here."""
+        if self._is_at_home(rack):
+            return None
 
         def choose(able: Sequence[Node]) -> int | None:
-            nodes = [self._node_id, *(it.node_id for it in able)]
+            nodes = sorted([self._node_id, *(it.node_id for it in able)])  # in one order, whoever has most now
             chosen = nodes[_place(reader, len(nodes))]
             return chosen if chosen != self._node_id else None
 
@@ -98,6 +102,10 @@ class NearerReplicas:
         able = sorted(it.node_id for it in nodes_at(self._cluster.alive_nodes(), listener) if it.node_id in settled)
         chosen = able[_place(reader, len(able))] if able else -1
         return -1 if chosen == self._node_id else chosen
+
+    def _is_at_home(self, rack: str) -> bool:
+        """Whether racks come first, and a reader of that one is in the leader's."""
+        return self.enabled and rack == self._rack
 
     def _chosen(
         self, rack: str, listener: str, choose: Callable[[Sequence[Node]], int | None]
