@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.nameserver.nameservers import Nameservers, simulate
 
-from mainstem.model import FeatureLevel
+from mainstem.model import FeatureLevel, slot_of
 from mainstem.nameserver.cluster.node_liveness import NodeState
 from mainstem.nameserver.errors import InvalidPlacement, NodeWasRemoved
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.plans import reduced_slots
 from mainstem.nameserver.state.plans.drain_plan import GroupStanding
 
 COPY_SECONDS = 2.5
@@ -214,6 +215,38 @@ def test_a_slot_on_its_way_keeps_the_replicas_of_its_write_groups_and_no_others(
             (slot,) = nameserver.lookups.moving_slots.wishes
             await nameserver.operations.keep_slot(slot)
             await cluster.until(lambda: not any(lost in voters for voters in groups.voters.values()))
+
+    simulate(scenario())
+
+
+def test_slots_that_go_back_to_their_class_are_asked_for_once_while_a_node_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reduced_slots, "RESTORED_FROM", 1)
+
+    async def scenario() -> None:
+        async with draining_cluster(86, rebuild_after_seconds=REBUILT_AFTER) as (cluster, groups):
+            nameserver = cluster.running[await cluster.elected()]
+            lookups, operations = nameserver.lookups, nameserver.operations
+            await operations.set_draining(4, draining=True)  # no node takes what a lost one held
+            await operations.add_write_groups(4, 1)
+            await cluster.until(lambda: 3 in groups.voters)
+            await nameserver.administration.create_topic("a", 2, 3, {})
+            topic = lookups.topic("a")
+            assert topic is not None
+            slots = [slot_of(topic.queue_id(partition)) for partition in range(2)]
+            for partition, slot in enumerate(slots):
+                await operations.move_slot_of("a", partition, 3)
+                await operations.slot_moved(slot, 3, 1, [])
+                await operations.slot_settled(slot, 1)
+            (single,) = lookups.placements()[3]
+            lost = next(it for it in (1, 2, 3) if it not in (cluster.leader(), single))
+            await nameserver.administration.delete_topics(["a"])
+            await cluster.until(lambda: lookups.moving_slots.wishes.keys() == set(slots))
+            await cluster.kill(lost)
+            await asyncio.sleep(3 * REBUILT_AFTER)
+            assert [caplog.text.count(f"slot {slot} stays where it is") for slot in slots] == [1, 1]
+            assert lookups.moving_slots.wishes == {}
 
     simulate(scenario())
 

@@ -85,16 +85,20 @@ class LeaderDuties:
             await self._restore()
 
     async def _restore(self) -> None:
+        """Asks for a move of each slot once. Wishes are no facts to look at: one that is taken back, as it waits for a
+        node that is lost, would be asked for again at once, and be taken back again."""
         state = self._replica.state
         moving = state.moving_slots
-        seen = (state.topic_table.deletions, len(moving.numbers), len(moving.wishes), len(moving.others))
+        seen = (state.topic_table.deletions, len(moving.numbers), len(moving.others))
         if seen != self._looked_at:
-            if state.slot_to_restore() is not None:
+            asked: set[int] = set()
+            while (move := state.slot_to_restore()) is not None and move.slot not in asked:
+                asked.add(move.slot)
                 await self._proposer.propose(self._make_restoring, b"")
             self._looked_at = seen  # not before: a change that is not taken now is tried again
 
     async def _make_restoring(self) -> Made:
-        """A move that was refused is tried again when there are other topics, or other moves."""
+        """A move that was refused or taken back is tried again when topics were deleted, or slots have moved."""
         state = self._replica.state
         move = state.slot_to_restore()
         if move is None:
