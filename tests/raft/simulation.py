@@ -244,7 +244,8 @@ class Simulation:
         if (member := self._any()) is not None:
             if member.core.withholds:
                 self.happened["withheld"] += 1
-            member.core.send_withheld()
+            if self.rng.random() < 0.5:  # what a driver forgets heartbeats bring
+                member.core.send_withheld()
             self._drive(member)
 
     def _sync(self) -> None:

@@ -222,7 +222,6 @@ def test_of_a_leader_and_adoptions_at_once_one_goes_on(tmp_path: Path, seed: int
         await asyncio.gather(lead(), adopt(2), adopt(3))
         there.bucket.weather.latency_seconds = (0.0, 0.0)
         owner = await there.found()
-        assert len(adopted) <= 2
         if adopted:
             assert owner in adopted
             await there.beats.beat()

@@ -12,7 +12,6 @@ from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.state.busy_queues import (
     BUSIEST_MAX,
     QUEUES_MAX,
-    SAMPLES_MIN,
     SAMPLES_PER_LOOK_MAX,
     BusyQueues,
 )
@@ -46,8 +45,6 @@ def filled(seconds: int, blocks_per_second: int, *batches: tuple[int, int], seed
     ids=["large batches", "small batches beside a large one", "small blocks"],
 )
 def test_the_part_of_a_queue_is_its_part_of_the_bytes(blocks_per_second: int, batches: list[tuple[int, int]]) -> None:
-    first, *_ = filled(60, blocks_per_second, *batches).busiest(0)
-    assert first.queue_id in (7, 100)
     parts = {it.queue_id: it.part for it in filled(60, blocks_per_second, *batches).busiest(0)}
     assert parts[7] == pytest.approx(0.5, abs=0.05)
 
@@ -84,11 +81,9 @@ def test_a_write_group_with_few_samples_tells_nothing_and_another_one_is_told_ap
 
 def test_nothing_is_sampled_while_nobody_looks() -> None:
     busy = BusyQueues()
-    directory, size = block((7, 1 << 20))
+    _directory, size = block((7, 1 << 20))
     for _ in range(1000):
         busy.applied(0, memoryview(b""), size)  # a sample would find no row there
-    busy.look(0.0)
-    busy.applied(0, directory, size)
 
 
 def test_between_two_looks_samples_are_bounded_and_so_are_queues() -> None:
@@ -118,4 +113,3 @@ def test_a_queue_that_was_busy_is_forgotten() -> None:
     for second in range(1200, 3000):
         busy.look(second + 1.0)
     assert busy.busiest(0) == []
-    assert SAMPLES_MIN > 0
