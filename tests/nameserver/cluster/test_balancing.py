@@ -304,6 +304,29 @@ def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
     simulate(scenario())
 
 
+def test_a_queue_that_rests_is_passed_over_for_the_next() -> None:
+    async def scenario() -> None:
+        rest = 4 * QUEUES_SETTLED_SECONDS
+        async with balanced_cluster(
+            90, balance="queues", write_groups=3, spare=False, balance_rest_seconds=rest
+        ) as cluster:
+            queue_id, busy = await has_busy_queue(cluster)
+            lookups, slot = cluster.any_lookups(), slot_of(queue_id)
+            topic = lookups.topic("orders")
+            assert topic is not None
+            await cluster.until(lambda: slot in lookups.moving_slots.wishes, 20 * LOOK_SECONDS)
+            wish, leader = lookups.moving_slots.wishes[slot], cluster.running[cluster.leader()]
+            queues = map(topic.queue_id, range(64))
+            other = next(it for it in queues if lookups.write_group(it) == wish.group and slot_of(it) != slot)
+            await leader.operations.slot_moved(slot, wish.group, wish.number, [busy])
+            cluster.rates = {group: 90 * MB if group == wish.group else 4 * MB for group in cluster.rates}
+            cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 0.5), ToldQueuePart(other, 0.3)]}
+            await cluster.until(lambda: slot_of(other) in lookups.moving_slots.wishes, 2 * QUEUES_SETTLED_SECONDS)
+            assert slot not in lookups.moving_slots.wishes
+
+    simulate(scenario())
+
+
 @pytest.mark.parametrize(("balance", "configs"), [("replicas", {}), ("queues", {"cleanup.policy": "compact"})])
 def test_no_queue_moves_that_may_not_or_where_queues_shall_not(balance: str, configs: dict[str, str]) -> None:
     async def scenario() -> None:

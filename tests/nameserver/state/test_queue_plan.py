@@ -17,7 +17,13 @@ from mainstem.nameserver.state.plans.load_plan import (
     NodeMeasure,
     WriteGroupTraffic,
 )
-from mainstem.nameserver.state.plans.queue_plan import SHIFTS_MAX, BusyQueue, QueueShift, plan_queue_shifts
+from mainstem.nameserver.state.plans.queue_plan import (
+    SHIFTS_MAX,
+    TARGETS_MAX,
+    BusyQueue,
+    QueueShift,
+    plan_queue_shifts,
+)
 
 MB = 1e6
 IDLE = NodeMeasure(0.0, 0.0, True)
@@ -51,7 +57,49 @@ def test_one_of_two_busy_queues_goes_to_the_idlest_write_group_of_another_leader
     assert first.why == (
         "sent on node 1 180.0 MB/s, the mean 67.3 MB/s, and it brings 50 % of write group 0; afterwards 90.0 MB/s"
     )
-    assert len(others) == SHIFTS_MAX - 1
+    assert len(others) == 3, "two queues, to each of the other write groups"
+
+
+SIX = {**TRIO, 3: (1, 3, 2), 4: (2, 1, 3), 5: (3, 2, 1)}
+
+
+def test_a_queue_that_may_be_refused_leaves_room_for_others() -> None:
+    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.3)]}
+    found = plan_queue_shifts(SIX, loads(90 * MB, 5 * MB, 6 * MB), busiest, slots(), APART)
+    assert [it.queue_id for it in found] == [FIRST] * TARGETS_MAX + [SECOND] * TARGETS_MAX
+    assert len(set(found)) == len(found)
+
+
+def test_queues_of_the_next_busy_node_come_behind_those_of_the_busiest() -> None:
+    placements = {group: (group + 1,) for group in range(5)}
+    busy = Loads(
+        dict.fromkeys(range(1, 6), IDLE),
+        {group: WriteGroupTraffic(rate * MB) for group, rate in enumerate((90, 80, 2, 2, 2))},
+    )
+    busiest = {0: [BusyQueue(FIRST, 0.5)], 1: [BusyQueue(SECOND, 0.5)]}
+    found = plan_queue_shifts(placements, busy, busiest, slots(**{f"q{SECOND}": 1}), APART)
+    assert [(it.queue_id, it.node) for it in found] == [(FIRST, 1)] * TARGETS_MAX + [(SECOND, 2)] * TARGETS_MAX
+    many = {group: [BusyQueue(number << 32 | group, 0.3) for number in range(1, 9)] for group in (0, 1)}
+    where = slots(**{f"q{it.queue_id}": 1 for it in many[1]})
+    assert len(plan_queue_shifts(placements, busy, many, where, APART)) == SHIFTS_MAX
+
+
+def test_a_queue_that_rests_is_passed_over_for_the_next_best() -> None:
+    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.3)]}
+    busy = loads(90 * MB, 5 * MB, 6 * MB)
+    found = plan_queue_shifts(TRIO, busy, busiest, slots(), APART, {slot_of(FIRST)})
+    assert [it.queue_id for it in found] == [SECOND, SECOND, FIRST, FIRST]
+
+
+def test_nodes_without_room_copy_nothing_for_a_queue() -> None:
+    placements = {0: (1,), 1: (2,), 2: (3,)}
+    nodes = {1: IDLE, 2: IDLE._replace(has_room=False), 3: IDLE}
+    busy = Loads(nodes, {0: WriteGroupTraffic(90 * MB), 2: WriteGroupTraffic(5 * MB)})
+    (shift,) = plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    assert (shift.new, shift.copies) == (2, True)
+    full = Loads(dict.fromkeys((1, 2), IDLE._replace(has_room=False)), {0: WriteGroupTraffic(90 * MB)})
+    (shift,) = plan_queue_shifts({0: (1, 2), 1: (2, 1)}, full, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    assert (shift.new, shift.copies) == (1, False), "nothing is copied"
 
 
 def test_a_queue_that_is_all_that_its_write_group_has_stays() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -120,16 +120,23 @@ class BalancePlanner:
         without_room = sorted(it for it, measure in loads.nodes.items() if not measure.has_room) if loads else []
         queue = None
         if queues and loads is not None and not moves:
-            queue = await self._queue_shift(placements, locations, loads, facts.loads)
+            resting = {it.slot for it in facts.slots_lately if it.age_seconds < rest_seconds}
+            queue = await self._queue_shift(placements, locations, loads, facts.loads, resting)
         return PlannedBalance(
             moves, placements, facts.standings, loads is not None, facts.lately, facts.slots_lately, without_room,
             staying, queue,
         )  # fmt: skip
 
     async def _queue_shift(
-        self, placements: Placements, locations: Locations, loads: Loads, told: ToldLoads
+        self,
+        placements: Placements,
+        locations: Locations,
+        loads: Loads,
+        told: ToldLoads,
+        resting: Collection[int],
     ) -> QueueShift | None:
-        """The queue whose move helps most, of those that the metadata would not refuse."""
+        """The queue whose move helps most, of those that the metadata would not refuse; one whose slot rests if there
+        is no other."""
         busiest = {
             it.group: [BusyQueue(queue.queue_id, queue.part) for queue in it.busiest]
             for it in told.write_groups
@@ -138,7 +145,7 @@ class BalancePlanner:
         if not busiest or self._lookups.feature_level < FeatureLevel.STORED:
             return None
         slots, apart = list(self._lookups.slots()), partial(keeps_apart, locations)
-        for shift in await asyncio.to_thread(plan_queue_shifts, placements, loads, busiest, slots, apart):
+        for shift in await asyncio.to_thread(plan_queue_shifts, placements, loads, busiest, slots, apart, resting):
             if not await self._refusal(shift):
                 return shift
         return None

@@ -4,12 +4,13 @@ leaders helps, as one write group does too much. No I/O.
 A queue moves with its slot, to a write group with as many replicas, and takes its part of the traffic along, by the
 bytes that it brings. As for write groups, the fuller of the nodes concerned has to become lighter by `GAIN`: a queue
 that is all that its write group has stays where it is. Of the write groups that would help, those go first whose nodes
-all have the queue's earlier records: nothing is copied for them.
+all have the queue's earlier records: nothing is copied for them. A node that
+would have to copy something has room for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.model import slot_of
@@ -27,8 +28,12 @@ from mainstem.nameserver.state.plans.load_plan import (
     told_value,
 )
 
-SHIFTS_MAX = 4
-"""So many of the shifts that would help are named: to know whether one is refused takes a look at all topics."""
+TARGETS_MAX = 2
+"""So many write groups are named for a queue: mostly all are refused, or none, but one may lack earlier records."""
+
+SHIFTS_MAX = 16
+"""So many of the shifts that would help are named: to know whether one is refused takes a look at all topics. These are
+those of eight queues, and two write groups tell of no more."""
 
 
 class BusyQueue(NamedTuple):
@@ -65,23 +70,30 @@ def plan_queue_shifts(
     busiest: Mapping[int, Sequence[BusyQueue]],
     slots: Sequence[int],
     keeps_apart: KeepsApart,
+    resting: Collection[int] = (),
 ) -> list[QueueShift]:
-    """The shifts that would help the fullest node which one helps, the best first; none where a move of a replica or of
-    a preferred leader would help somebody, also if what it moves rests. `busiest` has, by write group, the queues that
-    bring much of what it takes in, the busiest first; `slots` the write group of each."""
+    """The shifts that would help a node that is too busy, for the fullest first, and of these the best; those of slots
+    that rest come behind all others. None where a move of a replica or of a preferred leader would help somebody, also
+    if what it moves rests. `busiest` has, by write group, the queues that bring much of what it takes in, the busiest
+    first; `slots` the write group of each."""
     if LoadSteps(loads, placements, keeps_apart).lighter(placements) is not None:
         return []
     model = LoadModel(loads, placements)
     values = model.values(placements)
     fullness = {node: model.load(it) for node, it in values.items()}
+    targets: dict[int, set[int]] = {}
+    found: list[QueueShift] = []
+    later: list[QueueShift] = []
     for node in sorted(fullness, key=lambda it: (-fullness[it], it)):
         if fullness[node] <= 1 + BAND:
             break
-        found = list(_candidates(model, values, placements, loads, busiest, slots, node))
-        if found:
-            best = sorted(found, key=lambda it: (it.shift.copies, it.fuller, it.shift))
-            return [it.shift for it in best[:SHIFTS_MAX]]
-    return []
+        candidates = _candidates(model, values, placements, loads, busiest, slots, node)
+        for shift, _fuller in sorted(candidates, key=lambda it: (it.shift.copies, it.fuller, it.shift)):
+            known = targets.setdefault(shift.queue_id, set())
+            if shift.new not in known and len(known) < TARGETS_MAX:
+                known.add(shift.new)
+                (later if shift.slot in resting else found).append(shift)
+    return [*found, *later][:SHIFTS_MAX]
 
 
 def _candidates(
@@ -104,6 +116,9 @@ def _candidates(
             for new, replicas in sorted(placements.items()):
                 if new == old or len(replicas) != len(placements[old]) or not set(replicas) <= values.keys():
                     continue
+                copying = set(replicas) - set(placements[old])
+                if not all(loads.nodes[it].has_room for it in copying):
+                    continue
                 after = _after(model, values, placements, loads, (old, new), queue.part)
                 fuller = max(map(model.load, after.values()))
                 if fuller >= before_max - GAIN:
@@ -113,8 +128,7 @@ def _candidates(
                     f"{WORDS[burden]} on node {node} {there}, the mean {mean}, and it brings {100 * queue.part:.0f} % "
                     f"of write group {old}; afterwards {then}"
                 )
-                copies = not set(replicas) <= set(placements[old])
-                yield _Candidate(QueueShift(queue.queue_id, old, new, node, copies, why), fuller)
+                yield _Candidate(QueueShift(queue.queue_id, old, new, node, bool(copying), why), fuller)
 
 
 def _after(
