@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 from tests.nameserver.cluster.test_draining import COPY_SECONDS, WriteGroups
 from tests.nameserver.nameservers import Nameservers, simulate
 
-from mainstem.model import OWN_LEVELS, FeatureLevel, slot_of
+from mainstem.model import OWN_LEVELS, FeatureLevel, partition_of, slot_of
 from mainstem.nameserver.cluster.balance_planner import ToldFacts
 from mainstem.nameserver.cluster.balancing import QUEUES_SETTLED_SECONDS, Balancer
 from mainstem.nameserver.cluster.begun_moves import begin_moves
@@ -300,6 +301,21 @@ def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
             assert cluster.balancer().waits_for == ""
             assert len(leader.recent_moves.slots_told()) == 1
             assert cluster.moves() == [], "replicas and leaders are where they were"
+
+    simulate(scenario())
+
+
+def test_a_reason_to_wait_is_logged_when_it_begins_and_not_at_each_look(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with balanced_cluster(79, balance="queues", write_groups=3, replication_factor=1, spare=False) as cluster:
+            queue_id, _ = await has_busy_queue(cluster)
+            await asyncio.sleep(20 * LOOK_SECONDS)
+            assert f"orders:{partition_of(queue_id)} should go to write group " in cluster.balancer().waits_for
+            logged = [it.getMessage() for it in caplog.records if it.getMessage().startswith("the balancer waits: ")]
+            assert sum(" looks so far" in it for it in logged) == 1, logged
+            assert sum(" should go to write group " in it for it in logged) == 1, logged
 
     simulate(scenario())
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -33,6 +34,9 @@ from mainstem.rpc.messages.metadata import WantMove, WantPreference, WantSlotMov
 QUEUES_SETTLED_SECONDS = 120.0
 """Nothing begins for so long after a queue has moved: until then the rates of its write groups, which are smoothed over
 half a minute, tell of before to more than a fiftieth."""
+
+COUNTED = re.compile(r"\b\d+(?= (?:of|s|minutes|moves)\b)")
+"""The figures of a reason to wait that go up or down from look to look; not those that name nodes and write groups."""
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +118,7 @@ class Balancer:
                 self._forget()
                 continue
             try:
-                await self._look()
+                self._wait(await self._look())
             except (NotLeading, Unsettled):
                 self._forget()  # another node leads now, and looks for itself
             except NameserverError as error:
@@ -146,11 +150,13 @@ class Balancer:
         self._looked, self._waits_for, self._moves_last_hour = False, "", 0
 
     def _wait(self, why: str) -> None:
-        if why and why != self._waits_for:
+        """Why nothing has begun at this look; it is logged where it has not been so at the look before."""
+        if why and COUNTED.sub("", why) != COUNTED.sub("", self._waits_for):
             log.info("the balancer waits: %s", why)
         self._waits_for = why
 
-    async def _look(self) -> None:
+    async def _look(self) -> str:
+        """Why nothing has begun, in words; empty: something has, or all is even."""
         settings = self._settings
         plan = await self._planner.plan(
             may_copy=settings.mode != "leaders", queues=settings.mode == "queues", rest_seconds=settings.rest_seconds
@@ -162,17 +168,16 @@ class Balancer:
         self._moves_last_hour = sum(is_by_balancer(it) and it.age_seconds < HOUR_SECONDS for it in remembered)
         if why := self._unrest(plan):
             self._patience.forget()
-            self._wait(why)
-            return
+            return why
         if plan.queue is not None:
             due = self._patience.look_at_queue(plan.queue, earlier, slots)
         else:
             due = self._patience.look(plan.moves, plan.placements, plan.standings, earlier, slots)
-        self._wait(due.waits_for)
         if due.move is not None:
             await self._begin(due.move)
         if due.queue is not None:
-            await self._move_queue(due.queue)
+            return await self._move_queue(due.queue)
+        return due.waits_for
 
     async def _begin(self, move: BalanceMove) -> None:
         why = BY_BALANCER + move.why
@@ -186,21 +191,22 @@ class Balancer:
         log.info("write group %d: %s: %s", move.group, told, why)
         self._begun["leader" if move.preferred else "replica"] += 1
 
-    async def _move_queue(self, shift: QueueShift) -> None:
+    async def _move_queue(self, shift: QueueShift) -> str:
+        """Why it does not move, in words; empty: it does."""
         topic, partition = self._lookups.topic_by_number(topic_number_of(shift.queue_id)), partition_of(shift.queue_id)
         if topic is None:
-            return  # deleted since it was planned
+            return ""  # deleted since it was planned
         queue = f"{topic.name}:{partition}"
         if shift.copies:
-            self._wait(
+            return (
                 f"{queue} should go to write group {shift.new}, whose nodes would copy write group {shift.old} for it: "
                 f"mainstem cluster move-queue {queue} --to {shift.new}, if that is worth it"
             )
-            return
         why = BY_BALANCER + shift.why
         await self._change(WantSlotMove(topic.name, partition, shift.new, why=why))
         log.info("%s moves with slot %d from write group %d to %d: %s", queue, shift.slot, shift.old, shift.new, why)
         self._begun["queue"] += 1
+        return ""
 
     async def _change(self, wanted: WantMove | WantPreference | WantSlotMove) -> None:
         for outcome in (await self._proposer.propose(self._requests.maker(wanted), b"")).items:
