@@ -469,9 +469,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._turn_over or self._exclusive:
             return False
         if self._is_strange:
-            if not self.session.authenticated:
-                return self.bytes_unsent <= STRANGER_BYTES_MAX
-            self._end_strange()
+            if self.session.authenticated:
+                self._end_strange()
+            elif self.bytes_unsent > STRANGER_BYTES_MAX:
+                return False
         if self.session.muted_until and self._is_muted():
             return False
         if self._responses.in_flight >= self._shared.config.requests_in_flight_max:
