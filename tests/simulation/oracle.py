@@ -8,8 +8,10 @@ left, which must reach as far as what was promised (A). A `Violation` is a bug o
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
 from mainstem.kernel.pure.producer_states import place_of
 from mainstem.model import AppendResult, BatchAppend, Outcome, QueueRead, QueueSlice, TopicSettings
@@ -22,6 +24,9 @@ REMEMBERED = 5
 PATIENCE, UNKNOWN_PATIENCE = 100, 10
 """How often a producer is told that it skipped sequence numbers, before it is refused, or begins there if the queue
 does not know it."""
+
+
+Played = TypeVar("Played", covariant=True)
 
 
 class Violation(AssertionError):
@@ -44,6 +49,22 @@ def seed_failed(seed: int, error: Exception) -> Violation:
     failed = Violation(f"seed {seed}: {type(error).__name__}: {error}")
     failed.breaks = error.breaks if isinstance(error, Violation) else ""
     return failed
+
+
+class PlayedRun(Protocol[Played]):
+    """A simulated run of one seed."""
+
+    def play(self) -> Played: ...
+
+
+def play_seed(run_of: Callable[..., PlayedRun[Played]], seed: int, directory: Path, seconds: float | None) -> Played:
+    """Play one run; a failure names its seed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run = run_of(seed, directory, seconds=seconds)
+    try:
+        return run.play()
+    except Exception as error:
+        raise seed_failed(seed, error) from error
 
 
 Producer = tuple[int, int]

@@ -47,9 +47,12 @@ class RecentMoves:
         self._monotonic = monotonic
         self._moves: deque[RecentMove] = deque(maxlen=MOVES_TOLD_MAX)
         self._slot_moves: deque[RecentSlotMove] = deque(maxlen=MOVES_TOLD_MAX)
+        self.watchers: list[Callable[[RecentMove | RecentSlotMove], None]] = []
+        """Each is told of every move as it is noted, and raises nothing."""
 
     def note(self, group: int, old: int, new: int, why: str, *, preferred: bool = False) -> None:
         self._moves.append(RecentMove(group, old, new, preferred, why, self._monotonic()))
+        self._tell(self._moves[-1])
 
     def told(self) -> list[ToldMove]:
         """The newest last."""
@@ -58,6 +61,7 @@ class RecentMoves:
 
     def note_slot(self, slot: int, topic: str, partition: int, old: int, new: int, why: str) -> None:
         self._slot_moves.append(RecentSlotMove(slot, topic, partition, old, new, why, self._monotonic()))
+        self._tell(self._slot_moves[-1])
 
     def slots_told(self) -> list[ToldSlotMove]:
         """The newest last."""
@@ -69,3 +73,7 @@ class RecentMoves:
             )
             for it in self._slot_moves
         ]  # fmt: skip
+
+    def _tell(self, move: RecentMove | RecentSlotMove) -> None:
+        for watcher in self.watchers:
+            watcher(move)

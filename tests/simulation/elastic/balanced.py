@@ -17,11 +17,11 @@ from tests.simulation.cluster.run import HEALED_SECONDS, Outcomes
 from tests.simulation.elastic.cluster import ElasticCluster, ElasticNode, ElasticSettings
 from tests.simulation.elastic.operator import Operator
 from tests.simulation.elastic.run import ElasticRun
-from tests.simulation.oracle import Violation, require, seed_failed
+from tests.simulation.oracle import Violation, play_seed, require
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.recent_moves import BY_BALANCER
+from mainstem.nameserver.recent_moves import BY_BALANCER, RecentMove, RecentSlotMove
 from mainstem.node.config import NodeConfig
 from mainstem.node.moving_duties import MovingDuties
 from mainstem.node.node_roles import Roles
@@ -72,17 +72,18 @@ class BalancedNode(ElasticNode):
         roles.setup.background.begin(duties.balancer.run, "balancer")
 
     def _watch_moves(self, nameserver: Nameserver) -> None:
-        cluster, note, moved = self.cluster, nameserver.recent_moves.note, dict[int, float]()
+        cluster, moved = self.cluster, dict[int, float]()
 
-        def noted(group: int, old: int, new: int, why: str, *, preferred: bool = False) -> None:
-            now = cluster.loop.time()
-            if why.startswith(BY_BALANCER):
+        def noted(move: RecentMove | RecentSlotMove) -> None:
+            if isinstance(move, RecentSlotMove):
+                return
+            now, group = cluster.loop.time(), move.group
+            if move.why.startswith(BY_BALANCER):
                 cluster.guard(lambda: cluster.rested(group, now - moved.get(group, -1e9)))
-                cluster.balanced.append(Balanced(now, group, old, new, preferred))
+                cluster.balanced.append(Balanced(now, group, move.old, move.new, move.preferred))
             moved[group] = now
-            note(group, old, new, why, preferred=preferred)
 
-        nameserver.recent_moves.note = noted  # type: ignore[method-assign]
+        nameserver.recent_moves.watchers.append(noted)
 
 
 class Balanced(NamedTuple):
@@ -152,9 +153,4 @@ class BalancedRun(ElasticRun):
 
 def play(seed: int, directory: Path, *, seconds: float | None = None) -> Outcomes:
     """Play one run; a failure names its seed."""
-    directory.mkdir(parents=True, exist_ok=True)
-    run = BalancedRun(seed, directory, seconds=seconds)
-    try:
-        return run.play()
-    except Exception as error:
-        raise seed_failed(seed, error) from error
+    return play_seed(BalancedRun, seed, directory, seconds)

@@ -15,12 +15,14 @@ from typing import Any, ClassVar
 import msgspec
 from tests.simulation.cluster.run import HEALED_SECONDS, Outcomes
 from tests.simulation.moving.clusters import LOOK_SECONDS, Mover, MovingCluster, MovingClusterRun, MovingNode
-from tests.simulation.oracle import require, seed_failed
+from tests.simulation.oracle import play_seed, require
+from tests.simulation.whole.admin import Admin
 from tests.simulation.whole.cluster import WholeSettings
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.model import slot_of
 from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.recent_moves import RecentMove, RecentSlotMove
 from mainstem.node.config import NodeConfig
 from mainstem.node.moving_duties import leader_of, moving_duties
 from mainstem.node.node_roles import Roles
@@ -63,17 +65,18 @@ class BusyNode(MovingNode):
         nameserver.measure_load(load)
         roles.reports.loads, roles.reports.moves = nameserver.loads, moves.told
         roles.reports.slot_moves, roles.reports.balancer = moves.slots_told, duties.balancer.told
-        note, noted_at = moves.note_slot, dict[int, float]()
+        noted_at = dict[int, float]()
 
-        def noted(slot: int, *rest: Any) -> None:
-            now = self.cluster.loop.time()
+        def noted(move: RecentMove | RecentSlotMove) -> None:
+            if isinstance(move, RecentMove):
+                return
+            now, slot = self.cluster.loop.time(), move.slot
             since = now - noted_at.get(slot, -1e9)
             self.cluster.guard(lambda: require(since >= REST_SECONDS, f"slot {slot} moves again after {since} s", "S"))
             noted_at[slot] = now
             self.cluster.asked += 1
-            note(slot, *rest)
 
-        moves.note_slot = noted  # type: ignore[method-assign,assignment]
+        moves.watchers.append(noted)
         roles.setup.background.begin(duties.balancer.run, "balancer")
 
 
@@ -104,24 +107,34 @@ class BusyCluster(MovingCluster):
 
 
 class Chooser(Mover):
-    """Asks for nothing: chooses the busy queues, and waits in the end until they have come apart."""
+    """Asks for no move: chooses the busy queues, and waits in the end until they have come apart, by a move. If nobody
+    made topics with queues that share a write group, it makes one."""
 
     _cluster: BusyCluster
 
     async def run(self) -> None:
         cluster = self._cluster
         while not self._work.ending:
-            if not cluster.busy:
-                cluster.choose([topic.queue_id(partition) for topic, partition in self._work.partitions()])
+            self._choose()
             await asyncio.sleep(LOOK_SECONDS)
         for _ in range(int(HEALED_SECONDS / LOOK_SECONDS)):
-            apart = len({cluster.group_of(it) for it in cluster.busy}) == len(cluster.busy)
-            if apart and not self.wished():
+            self._choose()
+            if not cluster.busy:
+                await Admin(self._work).create(cluster.settings.groups + 1, {"retention.ms": "-1"})
+            apart = len({cluster.group_of(it) for it in cluster.busy}) == 2
+            if apart and cluster.asked and not self.wished():
                 self.asked = cluster.asked
                 return
             await asyncio.sleep(LOOK_SECONDS)
         told = [node.roles.reports.balancer() for node in cluster.nodes.values() if node.roles is not None]
         require(False, f"the busy queues {cluster.busy} have not come apart: {told}", "S")
+
+    def _choose(self) -> None:
+        there = {topic.queue_id(partition) for topic, partition in self._work.partitions()}
+        if not there.issuperset(self._cluster.busy):
+            self._cluster.busy = ()  # one was deleted
+        if not self._cluster.busy:
+            self._cluster.choose(sorted(there))
 
 
 class BusyRun(MovingClusterRun):
@@ -137,9 +150,4 @@ class BusyRun(MovingClusterRun):
 
 def play(seed: int, directory: Path, *, seconds: float | None = None) -> Outcomes:
     """Play one run; a failure names its seed."""
-    directory.mkdir(parents=True, exist_ok=True)
-    run = BusyRun(seed, directory, seconds=seconds)
-    try:
-        return run.play()
-    except Exception as error:
-        raise seed_failed(seed, error) from error
+    return play_seed(BusyRun, seed, directory, seconds)
