@@ -126,7 +126,7 @@ class Counted:
 
     def samples(self) -> Iterable[Sample | HistogramSample]:
         yield Sample("mainstem_blocks", "gauge", "Of the node.", 1, (("step", "seal"),))
-        yield Sample("mainstem_lag", "gauge", "Of a group.", 2, (("group", "payroll"),), True)
+        yield Sample("mainstem_lag", "gauge", "Of a group.", 2, (("group", "payroll"),), names_users=True)
         yield HistogramSample("mainstem_seconds", "Of the node.", (1.0, float("inf")), (1, 2), 3.0)
 
 

@@ -214,18 +214,25 @@ class LagSampler:
         for group in found.worst:
             of_group = (("group", group.group),)
             text = "The lag in messages of the groups with the greatest."
-            yield Sample("mainstem_group_lag_messages", "gauge", text, group.lag, of_group, True)
+            yield Sample("mainstem_group_lag_messages", "gauge", text, group.lag, of_group, names_users=True)
         for group in found.worst:
             if group.seconds is not None:
                 text = "The same groups' lag in seconds: the age of the first message that is not committed."
                 yield Sample(
-                    "mainstem_group_lag_seconds", "gauge", text, group.seconds, (("group", group.group),), True
+                    "mainstem_group_lag_seconds",
+                    "gauge",
+                    text,
+                    group.seconds,
+                    (("group", group.group),),
+                    names_users=True,
                 )
         for group in found.worst:
             if group.why is not None:
                 because = (("group", group.group), ("why", group.why))
-                yield Sample("mainstem_group_lag_why", "gauge", "What holds these groups up: 1.", 1, because, True)
+                yield Sample(
+                    "mainstem_group_lag_why", "gauge", "What holds these groups up: 1.", 1, because, names_users=True
+                )
         for worst in found.worst_partitions:
             place = (("group", worst.group), ("topic", worst.topic), ("partition", str(worst.partition)))
             text = "The lag in messages of the partitions with the greatest."
-            yield Sample("mainstem_group_lag_partition_messages", "gauge", text, worst.lag, place, True)
+            yield Sample("mainstem_group_lag_partition_messages", "gauge", text, worst.lag, place, names_users=True)

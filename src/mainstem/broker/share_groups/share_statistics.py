@@ -62,30 +62,30 @@ def samples_of(
     for group_id, records in sorted(acquired.items()):
         yield Sample(
             "mainstem_share_group_records_acquired", "gauge", "Records that members have now.", records,
-            (("group", group_id),), True,
+            (("group", group_id),), names_users=True,
         )  # fmt: skip
     yield Sample("mainstem_share_group_sessions", "gauge", "Share sessions.", sessions)
     for group_id, of_group in groups:
         yield Sample(
             "mainstem_share_group_acquisitions_total", "counter", "Records given to members.", of_group.acquired,
-            (("group", group_id),), True,
+            (("group", group_id),), names_users=True,
         )  # fmt: skip
     for group_id, of_group in groups:
         for kind, name in _KINDS.items():
             yield Sample(
                 "mainstem_share_group_acknowledgements_total", "counter",
                 "Records acknowledged, by what became of them.", of_group.acknowledged[kind],
-                (("group", group_id), ("type", name)), True,
+                (("group", group_id), ("type", name)), names_users=True,
             )  # fmt: skip
     for group_id, of_group in groups:
         yield Sample(
             "mainstem_share_group_locks_expired_total", "counter", "Records whose locks ran out.",
-            of_group.locks_expired, (("group", group_id),), True,
+            of_group.locks_expired, (("group", group_id),), names_users=True,
         )  # fmt: skip
     for group_id, of_group in groups:
         yield Sample(
             "mainstem_share_group_archived_total", "counter", "Records that nobody gets any more.", of_group.archived,
-            (("group", group_id),), True,
+            (("group", group_id),), names_users=True,
         )  # fmt: skip
     yield Sample(
         "mainstem_share_group_log_failures_total", "counter", "Times a partition of the state had to be loaded again.",

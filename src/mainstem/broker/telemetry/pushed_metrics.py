@@ -160,7 +160,7 @@ class PushedMetrics:
             for (name, labels), value in values.items():
                 kind, help_text = kinds.get(name, ("", ""))
                 if kind:
-                    yield Sample(name, kind, help_text, value.number, labels, True)
+                    yield Sample(name, kind, help_text, value.number, labels, names_users=True)
         for reason, count in sorted(self.dropped.copy().items()):
             text = "Numbers that clients pushed and this node did not keep, by what was wrong or too much."
             yield Sample("mainstem_telemetry_dropped_total", "counter", text, count, (("reason", reason),))

@@ -64,11 +64,11 @@ class TenantTraffic:
             labels = (("tenant", name),)
             yield Sample(
                 f"{self._metric}_produced_bytes_total", "counter", "Bytes of Produce requests of a tenant's users.",
-                each.produced_bytes, labels, True,
+                each.produced_bytes, labels, names_users=True,
             )  # fmt: skip
             yield Sample(
                 f"{self._metric}_fetched_bytes_total", "counter", "Bytes of batches sent to a tenant's users.",
-                each.fetched_bytes, labels, True,
+                each.fetched_bytes, labels, names_users=True,
             )  # fmt: skip
 
     def _forget(self, table: TenantTable) -> None:
