@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,16 @@ class Cluster:
             if error.code == 404:
                 return None
             raise
+
+
+@contextmanager
+def well(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster started and well; at the end it is closed, whatever was done to it."""
+    try:
+        cluster.start().wait_until_well()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def not_dead(view: Any) -> set[int]:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 
@@ -27,13 +27,8 @@ COORDINATOR_MOVES = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off")
-    try:
-        cluster.start()
-        cluster.wait_until_well()
+    with well(Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off")) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 def fill(cluster: Cluster, topic: str) -> None:

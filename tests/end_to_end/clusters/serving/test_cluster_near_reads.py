@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.message import Message
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.end_to_end.cluster_load import PARTITIONS, goes_on, load_on
 from tests.end_to_end.load import Queue
 from tests.end_to_end.readers import SlowReader
@@ -26,12 +26,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", "broker.rack_aware_reads=true")
     for node_id, rack in RACKS.items():
         cluster.nodes[node_id].settings += (f"rack={rack}",)
-    try:
-        cluster.start()
-        cluster.wait_until_well()
+    with well(cluster):
         yield cluster
-    finally:
-        cluster.close()
 
 
 def served_bytes(cluster: Cluster, node_id: int) -> float:

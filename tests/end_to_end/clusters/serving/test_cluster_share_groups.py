@@ -12,7 +12,7 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.clients.drivers.share_offsets import ShareOffsets
 from tests.clients.drivers.sharing import Sharing
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.end_to_end.shell import mainstem
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
@@ -30,12 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "shares.record_locks_max=200",
         "groups.consumer_heartbeat_interval_ms=200",
     )
-    try:
-        cluster.start()
-        cluster.wait_until_well()
+    with well(cluster):
         yield cluster
-    finally:
-        cluster.close()
 
 
 def leader_of(cluster: Cluster, topic: str) -> int:

@@ -14,7 +14,7 @@ from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
 from tests.clients.drivers.share_offsets import ShareOffsets
 from tests.clients.drivers.sharing import Sharing
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.end_to_end.shell import mainstem
 from tests.harness.patience import PATIENCE_SECONDS
 
@@ -39,15 +39,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         count=5,
         roles=ROLES,
     )
-    try:
-        cluster.start().wait_until_well()
+    with well(cluster):
         filled(cluster, "first", 1, 1)
         consumed(cluster, "first", "first", 1)
         mainstem(cluster.nodes[1], "cluster", "write-groups", "4")
         cluster.wait_until_well()
         yield cluster
-    finally:
-        cluster.close()
 
 
 def filled(cluster: Cluster, topic: str, partitions: int, records: int) -> None:

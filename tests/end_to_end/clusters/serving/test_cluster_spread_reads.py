@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as Position
 from kafka import TopicPartition
 from tests.clients.drivers import kafka_python, librdkafka
 from tests.clients.drivers.message import Message
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.end_to_end.spread_readers import nodes_of_spread_readers
 
 CACHE_BYTES = 64 << 10
@@ -26,13 +26,8 @@ READERS = 8
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = ("pipeline.mode=off", "broker.catch_up_from_replicas=true", f"storage.write_cache_bytes={CACHE_BYTES}")
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), *settings)
-    try:
-        cluster.start()
-        cluster.wait_until_well()
+    with well(Cluster(tmp_path_factory.mktemp("cluster"), *settings)) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 def fill(cluster: Cluster, topic: str) -> None:

@@ -23,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.clients.drivers.librdkafka import KEEP_TRYING, take
-from tests.end_to_end.cluster import Cluster
+from tests.end_to_end.cluster import Cluster, well
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 from tests.harness.standstills import ClientLog, Standstills
@@ -62,13 +62,8 @@ ABANDONED_EVERY = 10
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("transactions"), *SETTINGS)
-    try:
-        cluster.start()
-        cluster.wait_until_well()
+    with well(Cluster(tmp_path_factory.mktemp("transactions"), *SETTINGS)) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 def begun(cluster: Cluster, name: str = ID, timeout_ms: int = TIMEOUT_MS, log: ClientLog | None = None) -> Producer:
