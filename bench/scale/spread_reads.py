@@ -1,4 +1,4 @@
-"""What does a leader save when the readers of a queue are spread over its replicas?
+"""Measures what a leader saves when the readers of a queue are spread over its replicas.
 
     python -m bench.scale.spread_reads [--seconds 6] [--rounds 2] [--readers 30]
 
