@@ -149,7 +149,7 @@ def _row(name: str, windows: Sequence[Window]) -> str:
         f"{statistics.median(one['latency_us']['p99'] for one in results) / 1000:.2f}",
         f"{100 * sum(one['latency_us']['max'] > STALL_MS * 1000 for one in results) / len(results):.0f}",
         f"{len(whole)}",
-        f"{pooled_ms(whole, 0.99):.2f}",
+        f"{pooled_ms(whole, 0.99):.2f}" if whole else "–",
         f"{1000 * sum(one.syncs.seconds for one in windows) / max(1, syncs):.3f}",
         f"{syncs / seconds:.0f}",
         f"{loop.ran / seconds:.2f}",

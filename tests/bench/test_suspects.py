@@ -154,3 +154,10 @@ def test_a_row_has_the_figures_of_its_windows() -> None:
     assert cells[6:9] == ["1", "1.00", "5.000"], "windows from which the host took nothing, and a sync"
     assert cells[9:13] == ["40", "0.50", "0.010", "500"], "syncs a second, and the event loop"
     assert cells[13:] == ["0.25", "0.020", "1.00", "0.50"], "other threads, and the suspect"
+
+
+def test_a_row_has_no_latency_of_whole_windows_where_the_host_took_from_each() -> None:
+    cells = [
+        cell.strip() for cell in _row("reader", [window(2_000, 9_000, 1_000_000, 1.0, 0.1)]).strip("| ").split("|")
+    ]
+    assert cells[6:8] == ["0", "–"]
