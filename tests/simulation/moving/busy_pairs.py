@@ -108,7 +108,7 @@ class BusyCluster(MovingCluster):
 
 class Chooser(Mover):
     """Asks for no move: chooses the busy queues, and waits in the end until they have come apart, by a move. If nobody
-    made topics with queues that share a write group, it makes one."""
+    made topics with queues that share a write group and may move, it makes one."""
 
     _cluster: BusyCluster
 
@@ -130,7 +130,8 @@ class Chooser(Mover):
         require(False, f"the busy queues {cluster.busy} have not come apart: {told}", "S")
 
     def _choose(self) -> None:
-        there = {topic.queue_id(partition) for topic, partition in self._work.partitions()}
+        able = [it for it in self._work.partitions() if "compact" not in it[0].settings.cleanup_policy]
+        there = {topic.queue_id(partition) for topic, partition in able}
         if not there.issuperset(self._cluster.busy):
             self._cluster.busy = ()  # one was deleted
         if not self._cluster.busy:
