@@ -42,7 +42,8 @@ class Bench:
     def append(self, blocks: int) -> None:
         self.node.on_loop(lambda: self.journal.append_random(self.random, blocks, queues=12, topics=3, groups=3))
 
-    def start(self, *options: str, name: str = "splitter") -> subprocess.Popen[str]:
+    def start(self, *options: str, name: str = "splitter", path: Path = SOURCE) -> subprocess.Popen[str]:
+        """`path`: what its Python processes import from first."""
         log = (self.directory / f"{name}.log").open("a")
         process = subprocess.Popen(
             [
@@ -54,7 +55,7 @@ class Bench:
                 *TRIGGER,
                 *options,
             ],
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            env={**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{SOURCE}"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -178,6 +179,29 @@ def test_embedded_splitter_yields_to_one_without_its_checkpoint_on_another_host(
     assert one_spark.ended() == EXIT_DONE, one_spark.log
     bench.check_exactly_once()
     assert bench.journal.remote_reads > 0
+
+
+DIES_AT_FIRST = """
+import os, pathlib, sys
+begun = pathlib.Path(__file__).with_name("begun")
+if any("streaming_source_runner" in word for word in sys.orig_argv) and not begun.exists():
+    begun.touch()
+    os._exit(1)
+"""
+"""Of each Python process: the first that plans triggers never calls Spark, which waits for it as for a late one."""
+
+
+@pytest.mark.long
+def test_a_python_process_of_spark_that_does_not_start_in_time_is_started_again(bench: Bench) -> None:
+    site = bench.directory / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(DIES_AT_FIRST)
+    bench.append(40)
+    process = bench.start("--once", path=site)
+    assert process.wait(PATIENCE_SECONDS) == EXIT_DONE, bench.log()
+    assert (site / "begun").exists()
+    assert "the query begins anew" in bench.log()
+    bench.check_exactly_once()
 
 
 @pytest.mark.long

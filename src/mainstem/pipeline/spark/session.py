@@ -80,10 +80,9 @@ def start_session(
     `jvm` holds more options of a local JVM."""
     root = str(Path(mainstem.__file__).parent.parent)
     # The planner's and the local tasks' Python processes are children of the JVM, which is a child of ours.
-    path = [root, os.environ.get("PYTHONPATH", "")]
+    path = [str(WORKER_START), root, os.environ.get("PYTHONPATH", "")]
     settings = dict(SETTINGS)
     if is_local(master):
-        path.insert(0, str(WORKER_START))
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["SPARK_LAUNCHER_OPTS"] = FEW_THREADS  # of a JVM that only finds out how to start the other

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from mainstem.pipeline.errors import Ended
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
@@ -29,6 +30,13 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.5
 """Seconds between two checks of the driver while the query runs."""
+
+LATE_STARTS_MAX = 5
+"""Queries in a row that fail without a trigger since a Python process of Spark was late. Each costs at most the 10 s
+that Spark gives such a process, and a machine on which five of them are late has no time for a split."""
+
+LATE_WORKER = "Python worker failed to connect back"
+"""Spark says so of a process that did not call within 10 s, which no setting changes, or that died before."""
 
 
 class Splitter:
@@ -62,8 +70,37 @@ class Splitter:
 
     def run(self, *, trigger_seconds: float | None) -> Ended:
         """Run the query: every `trigger_seconds`, or once over everything committed now (None). Raises the
-        query's error (`StreamingQueryException`)."""
+        query's error (`StreamingQueryException`), but for those of Python processes that started late: the query
+        begins anew then, where its checkpoint and the manifest say that it was."""
         self._spark.dataSource.register(MainstemJournal)
+        if self._merger is not None:
+            self._merger.start()
+        try:
+            late = 0
+            while True:
+                split_before = self._bytes_total
+                try:
+                    return self._run_query(trigger_seconds)
+                except Exception as error:
+                    late = late + 1 if self._bytes_total == split_before else 1
+                    if LATE_WORKER not in str(error) or self._keeper.lost or late == LATE_STARTS_MAX:
+                        raise
+                    log.warning("a Python process of Spark did not start in time, the query begins anew (%d)", late)
+                if self._stopping():
+                    return Ended.STOPPED
+        finally:
+            if self._merger is not None:
+                self._merger.stop()
+
+    def _run_query(self, trigger_seconds: float | None) -> Ended:
+        query = self._writer(trigger_seconds).start()
+        try:
+            return self._watch(query)
+        finally:
+            self._report(query)
+            query.stop()
+
+    def _writer(self, trigger_seconds: float | None) -> DataStreamWriter:
         rows = (
             self._spark.readStream.format(SOURCE_NAME)
             .option(SETTINGS_OPTION, msgspec.json.encode(self._settings).decode())
@@ -75,19 +112,8 @@ class Splitter:
             .queryName("split")
         )
         if trigger_seconds is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
-        query = writer.start()
-        if self._merger is not None:
-            self._merger.start()
-        try:
-            return self._watch(query)
-        finally:
-            self._report(query)
-            query.stop()
-            if self._merger is not None:
-                self._merger.stop()
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
 
     def _watch(self, query: StreamingQuery) -> Ended:
         while not query.awaitTermination(WATCH_SECONDS):

@@ -1,5 +1,5 @@
-"""Each Python process that Spark starts beside a node runs this before anything else (`session.start_session` puts
-this directory on their path).
+"""Each Python process that Spark starts beside a node, or beside a driver elsewhere, runs this before anything else
+(`session.start_session` puts this directory on their path).
 
 Spark has its workers import pyspark from a zip of sources, which each of them compiles anew: a second of processor
 time per process. If the zip belongs to an installed pyspark, this module has them import the installed modules, which
