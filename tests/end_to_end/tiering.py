@@ -30,7 +30,16 @@ from mainstem.storage.object_stores.store_folder import StoreFolder
 from mainstem.storage.object_stores.urls import parsed_url, plain_store
 from mainstem.storage.remote.chain.chain_reading import read_chain
 from mainstem.storage.remote.decided.remote_rows import INTENDED, LEAVING
-from mainstem.storage.store_files.object_names import change_object, file_objects, head_object, image_object
+from mainstem.storage.store_files.object_names import (
+    OWNER,
+    TOPIC_HEAD,
+    change_object,
+    file_objects,
+    head_object,
+    image_object,
+    owner_object,
+    topic_list_object,
+)
 
 RUN_BYTES = 64 << 20
 LEASE_WAIT_SECONDS = 20.0
@@ -183,7 +192,7 @@ class StoreView:
         self._store = StoreFolder(plain_store(parsed_url(url), config), folder)
 
     def objects(self) -> set[str]:
-        """The names of all objects of write groups."""
+        """The names of all objects of the cluster."""
         return asyncio.run(_listed(self._store))
 
     def counted(self, groups: Sequence[int]) -> set[tuple[int, str]]:
@@ -196,17 +205,26 @@ class StoreView:
         return asyncio.run(read())
 
     def superfluous(self, groups: Sequence[int], counted: set[tuple[int, str]]) -> set[str]:
-        """The objects that belong neither to one of these files nor to what the chains need."""
+        """The objects that belong neither to one of these files nor to what the chains need, and are neither lists of
+        topics nor records of who owns the folder."""
         needed = {one for file in counted for one in file_objects(*file)}
         needed |= asyncio.run(_chains(self._store, groups))
-        return self.objects() - needed
+        return {name for name in self.objects() - needed if not _is_of_no_group(name)}
 
 
 async def _listed(store: ObjectStore) -> set[str]:
     found: list[str] = []
-    while page := await store.page_for_upkeep("groups", found[-1] if found else ""):
+    while page := await store.page_for_upkeep("", found[-1] if found else ""):
         found += [listed.name for listed in page]
     return set(found)
+
+
+def _is_of_no_group(name: str) -> bool:
+    """Whether an object is the cluster's own, and no write group's."""
+    if name in (OWNER, TOPIC_HEAD):
+        return True
+    number = name.rpartition("/")[2]
+    return number.isdecimal() and name in (owner_object(int(number)), topic_list_object(int(number)))
 
 
 async def _chains(store: ObjectStore, groups: Sequence[int]) -> set[str]:

@@ -10,12 +10,10 @@ from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_
 
 from mainstem.model import queue_id_of
 from mainstem.storage.object_stores.errors import ObjectStoreOutage
+from mainstem.storage.remote.chain.owner_record import OwnerRecord, encode_owner
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
-from mainstem.storage.store_files.object_names import (
-    head_object,
-    object_of,
-    topic_list_object,
-)
+from mainstem.storage.remote.survey.store_survey import cluster_ids
+from mainstem.storage.store_files.object_names import head_object, object_of, owner_object, topic_list_object
 from mainstem.storage.store_files.store_file import path_of, segment_name
 from mainstem.storage.verifying import file_check, object_reading
 from mainstem.storage.verifying.cluster_check import ClusterProgress, ClusterReport, check_cluster
@@ -62,6 +60,20 @@ def test_a_sound_cluster_is_read_whole(tmp_path: Path, joined: bool) -> None:
         assert found.topics == {3: "topic-3", 5: "topic-5"}
         assert seen[-1][:4] == (1, 1, 3, 3)
         assert seen[-1].bytes_total == sum(file.bytes for file in files)
+
+    told(tmp_path, story)
+
+
+def test_records_of_who_owns_a_folder_are_no_damage_and_make_no_cluster(tmp_path: Path) -> None:
+    async def story(there: StoredCluster) -> None:
+        await there.fill()
+        records = [f"{folder}/{owner_object(number)}" for folder in (CLUSTER, "another") for number in (41, 42)]
+        for name in records:
+            there.bucket.put(name, encode_owner(OwnerRecord(1, 2, 3, 4)))
+        assert await cluster_ids(there.store) == [CLUSTER]
+        found = await checked(there)
+        assert (found.report.findings, found.report.files, found.report.gone) == ([], 3, 0)
+        assert all(name in there.bucket.objects for name in records), "they are left alone"
 
     told(tmp_path, story)
 
