@@ -25,6 +25,7 @@ from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.examples import EXAMPLES_AT_EACH_CHANGE, EXAMPLES_AT_LENGTH
 from tests.files_for_workers import pytest_internalerror as pytest_internalerror
 from tests.files_for_workers import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+from tests.harness.free_port import claims_held
 from tests.harness.serving import reports
 
 AT_LENGTH, AT_EACH_CHANGE = "at length", "at each change"
@@ -113,7 +114,9 @@ class SecondsOfFiles:
 def few_descriptors_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """A file closes what it opens: its last test errs where too much is open, after all fixtures of the file."""
     before = len(open_descriptors())
+    claims = claims_held()
     yield
+    before += claims_held() - claims  # those stay until the process ends
     deadline = time.monotonic() + CLOSING_SECONDS
     while len(open_descriptors()) - before > DESCRIPTORS_LEFT_MAX and time.monotonic() < deadline:
         gc.unfreeze()  # a node that ran in this process froze what was old then

@@ -18,6 +18,11 @@ _claims: list[socket.socket] = []
 """One for each port that was given out, until the process ends."""
 
 
+def claims_held() -> int:
+    """How many descriptors of this process keep ports from others."""
+    return len(_claims)
+
+
 def free_port() -> int:
     """One that nobody listens on just now, and nobody else was given."""
     return free_ports([0])

@@ -151,10 +151,11 @@ class Serving:
         return self
 
     def _follow(self, stream: Any, ready: queue.Queue[str]) -> None:
-        for line in stream:
-            self._lines.append(line.rstrip())
-            if line.startswith("ready "):
-                ready.put(line)
+        with stream:  # a story that is kept would have the pipes of all of its nodes open
+            for line in stream:
+                self._lines.append(line.rstrip())
+                if line.startswith("ready "):
+                    ready.put(line)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
