@@ -19,6 +19,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -35,6 +36,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /** Kafka's own Java clients. */
 public final class Clients {
     private static final Duration POLL = Duration.ofMillis(200);
+    private static final Duration SHORTLY = Duration.ofMillis(50);
+    private static final int LOCK_MILLISECONDS = 4_000;
     private static final Map<String, Object> COMMITTED = Map.of("isolation.level", "read_committed");
 
     public static void main(String[] words) {
@@ -51,7 +54,8 @@ public final class Clients {
             entry("transactions", Clients::transactions),
             entry("transactional copy", Clients::transactionalCopy),
             entry("zombie fenced", Clients::zombieFenced),
-            entry("share group", Clients::shareGroup)), words);
+            entry("share group", Clients::shareGroup),
+            entry("share group, locks renewed", Clients::locksRenewed)), words);
     }
 
     private static byte[] bytes(String text) {
@@ -328,12 +332,7 @@ public final class Clients {
     /** Messages that a consumer releases come again, those that it rejects do not. */
     private static void shareGroup(String address) throws Exception {
         String topic = Scenario.topic(address, 1, Map.of());
-        String group = Scenario.newName("share");
-        try (Admin admin = Scenario.admin(address)) {
-            admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), List.of(
-                new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET))))
-                .all().get(Scenario.MILLISECONDS_MAX, TimeUnit.MILLISECONDS);
-        }
+        String group = newShareGroup(address, Map.of());
         send(address, topic, 20, Map.of("batch.size", 100));
         Map<String, Object> settings = reading(address, group, Map.of("share.acknowledgement.mode", "explicit"));
         Set<Integer> accepted = new TreeSet<>();
@@ -358,5 +357,61 @@ public final class Clients {
             });
         }
         Scenario.same(accepted.stream().anyMatch(number -> number % 5 == 0), false, "a rejected message comes again");
+    }
+
+    /** A member keeps a message as long as it renews the lock, and another gets it once it does not. */
+    private static void locksRenewed(String address) throws Exception {
+        String topic = Scenario.topic(address, 1, Map.of());
+        String group = newShareGroup(address, Map.of("share.record.lock.duration.ms", "" + LOCK_MILLISECONDS));
+        send(address, topic, 1, Map.of());
+        Map<String, Object> settings = reading(address, group, Map.of("share.acknowledgement.mode", "explicit"));
+        try (KafkaShareConsumer<byte[], byte[]> one = sharing(settings, topic);
+                KafkaShareConsumer<byte[], byte[]> other = sharing(settings, topic)) {
+            Scenario.until("the message", () -> renewed(one));
+            long end = System.nanoTime() + 3L * LOCK_MILLISECONDS * 1_000_000;
+            while (System.nanoTime() < end) {
+                renewed(one);
+                Scenario.same(other.poll(SHORTLY).count(), 0, "messages that went to the other member");
+            }
+            Scenario.until("the message, once its lock is over", () -> {
+                for (ConsumerRecord<byte[], byte[]> record : other.poll(POLL)) {
+                    other.acknowledge(record, AcknowledgeType.ACCEPT);
+                    other.commitSync();
+                    Scenario.same(record.deliveryCount().orElseThrow(), (short) 2, "deliveries");
+                    return true;
+                }
+                return false;
+            });
+        }
+    }
+
+    /** One poll, and the locks of all that it brings renewed; it brings again what was renewed before. */
+    private static boolean renewed(KafkaShareConsumer<byte[], byte[]> consumer) {
+        ConsumerRecords<byte[], byte[]> records = consumer.poll(SHORTLY);
+        records.forEach(record -> consumer.acknowledge(record, AcknowledgeType.RENEW));
+        consumer.commitSync();
+        return !records.isEmpty();
+    }
+
+    private static KafkaShareConsumer<byte[], byte[]> sharing(Map<String, Object> settings, String topic) {
+        KafkaShareConsumer<byte[], byte[]> consumer =
+            new KafkaShareConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.subscribe(List.of(topic));
+        return consumer;
+    }
+
+    /** A group that reads from the beginning, with these configs besides. */
+    private static String newShareGroup(String address, Map<String, String> configs) throws Exception {
+        String group = Scenario.newName("share");
+        List<AlterConfigOp> changes = new ArrayList<>();
+        configs.forEach((name, value) ->
+            changes.add(new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
+        changes.add(
+            new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET));
+        try (Admin admin = Scenario.admin(address)) {
+            admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), changes))
+                .all().get(Scenario.MILLISECONDS_MAX, TimeUnit.MILLISECONDS);
+        }
+        return group;
     }
 }
