@@ -77,6 +77,10 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
     acknowledges = any(each.batches for each in asked(request))
     if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT) or (acknowledges and epoch == INITIAL_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
+    if request.is_renew_ack and (limits := _limits_of(request)):
+        return _refused(
+            ErrorCode.INVALID_REQUEST, f"a request that renews locks fetches nothing: set {', '.join(limits)} to 0"
+        )
     session = broker.shares.sessions.enter(member, epoch, broker.clock.now_ms(), call.session.connection_id)
     if isinstance(session, ErrorCode):
         return _refused(session)
@@ -96,6 +100,17 @@ async def handle(broker: Broker, request: ShareFetchRequest, call: RequestContex
         if session.over and not broker.shares.sessions.has(member):  # it was acquired for nobody
             await end_session(broker, member, session)
     return _answer(broker, call, member.group_id, rows)
+
+
+def _limits_of(request: ShareFetchRequest) -> list[str]:
+    """Those of its limits that say it wants records. Kafka's clients leave them at 0 where they renew."""
+    limits = {
+        "MaxBytes": request.max_bytes,
+        "MinBytes": request.min_bytes,
+        "MaxRecords": request.max_records,
+        "MaxWaitMs": request.max_wait_ms,
+    }
+    return [name for name, limit in limits.items() if limit != 0]
 
 
 def _follow(broker: Broker, session: ShareSession, request: ShareFetchRequest) -> bool:
@@ -260,8 +275,8 @@ class _ShareFetch:
         self._has_news = self._has_records = True
 
 
-def _refused(code: ErrorCode) -> ShareFetchResponse:
-    return ShareFetchResponse(error_code=code, error_message=code.message, responses=())
+def _refused(code: ErrorCode, why: str = "") -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=code, error_message=why or code.message, responses=())
 
 
 def _answer(broker: Broker, call: RequestContext, group_id: str, rows: ShareRows) -> ShareFetchResponse:
