@@ -62,7 +62,7 @@ def answers(*requests: tuple[int, dict[str, int]]) -> list[ShareFetchResponse]:
 
     async def story() -> list[ShareFetchResponse]:
         fakes, topic = await begun()
-        told = []
+        told: list[ShareFetchResponse] = []
         for kind, limits in requests:
             epoch = 1 + sum(one.error_code == ErrorCode.NONE for one in told)
             told.append(await share_fetch.handle(fakes.broker, asked(topic, epoch, kind, **limits), call(VERSION)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -18,6 +19,8 @@ from mainstem.storage.write_groups.write_group_transactions import WriteGroupTra
 QUEUE, OTHER = queue_id_of(1, 0), queue_id_of(1, 1)
 BLOCKS = 300
 PRODUCER = 7
+ABORTED = AbortedRange(PRODUCER, 3, 5)
+"""A transaction of which files alone know."""
 
 
 class CountingIndex:
@@ -42,6 +45,23 @@ class Files:
 
     async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
         raise AssertionError(f"files are searched for offset {from_offset} of queue {queue_id}")
+
+
+class FilesOf(Files):
+    """Files of which memory knows what was aborted of one queue; it takes a search for others."""
+
+    def __init__(self, known: int) -> None:
+        self._known = known
+        self.searched: list[int] = []
+
+    def aborted_at_once(
+        self, queue_id: int, group: int, from_offset: int, to_offset: int
+    ) -> Sequence[AbortedRange] | None:
+        return [ABORTED] if queue_id == self._known else None
+
+    async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
+        self.searched.append(queue_id)
+        return [ABORTED]
 
 
 def reads_of_blocks(
@@ -112,3 +132,16 @@ def test_what_was_known_before_memory_forgot_all_is_not_believed(kernel: ModuleT
     reads.prune(lambda group: split[0])
     told(reads, 100)
     assert index.windows == before + 1
+
+
+@both
+def test_only_queues_that_nobody_remembers_are_searched(kernel: ModuleType) -> None:
+    reads, _index, split, _transactions = reads_of_blocks(kernel)
+    files = FilesOf(OTHER)
+    reads.look_into(files)
+    split[0] = BLOCKS
+    reads.prune(lambda group: split[0])
+    ranges = [(OTHER, 0, 10), (QUEUE, 0, 10), (OTHER, 10, 20)]
+    assert reads.aborted_at_once(ranges) is None
+    assert asyncio.run(reads.aborted(ranges)) == [[ABORTED]] * len(ranges)
+    assert files.searched == [QUEUE]

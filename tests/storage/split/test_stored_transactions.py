@@ -38,6 +38,7 @@ from mainstem.storage.extents.extent_format import ABORTED_VERSION
 from mainstem.storage.journal.encoding.format import DIRECTORY_ROW
 from mainstem.storage.journal.encoding.transaction_rows import marker_row, section_rows
 from mainstem.storage.merging import merge_files
+from mainstem.storage.queue_store.reading.file_search import FileSearch
 from mainstem.storage.queue_store.reading.file_transactions import FileTransactions
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import StoreFile
@@ -328,6 +329,70 @@ def test_committed_readers_see_committed_messages_alone(tmp_path: Path, seed: in
     assert real.told_at_once
 
 
+class OneQueue(TransactionalStore):
+    """All batches are of queue 0."""
+
+    def _step(self, queue_id: int) -> tuple[Batch, Any]:
+        return super()._step(0)
+
+
+RUNS = 12
+
+
+def test_a_reader_of_run_after_run_is_told_from_memory(tmp_path: Path) -> None:
+    """The search at the end of one run remembers all of the next, and of those behind it, once
+    their indexes are in memory. So there are fewer searches than runs, of readers that stop several times in each."""
+    real = OneQueue(tmp_path, 1, compacts=False)
+
+    async def searches() -> tuple[int, int]:
+        """Of a reader that goes on until files do not know what is open; what it is told at once is what a search would
+        say. Returns how often it is told anything, and how often after a search."""
+        transactions, count = real.store.transactions, 0
+        for number in range(real.transactions[0].end):
+            first = 2 * number
+            at_once = transactions.told_at_once(0, 0, first, first + 2)
+            searched = await FileTransactions(real.store.stored).ended(0, 0, first, first + 2)
+            if not searched.are_all:
+                return number, count
+            if at_once is None:
+                count += 1
+                assert await transactions.told(0, 0, first, first + 2) == searched
+            else:
+                assert at_once == searched
+        raise AssertionError("the last transactions of the log are open, and files cannot know")
+
+    async def story() -> None:
+        await real.open()
+        try:
+            for _ in range(RUNS):
+                await real.split()
+            reads, cold = await searches()
+            assert reads > 10 * RUNS
+            assert cold <= RUNS, "the reader searches more than once for each run"
+            assert await searches() == (reads, 2), "two searches find as much as is remembered of a queue"
+        finally:
+            await real.store.close()
+            await real.files.close()
+
+    asyncio.run(story())
+
+
+def test_files_beside_each_other_are_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that fills several merged files of one span; planted: a search remembers what the next span says, though
+    the queue goes on in another file of the same one."""
+
+    def play(name: str) -> None:
+        for seed in range(4):
+            root = tmp_path / f"{name}-{seed}"
+            root.mkdir()
+            asyncio.run(story(OneQueue(root, seed, compacts=False)))
+
+    play("sound")
+    monkeypatch.setattr(FileSearch, "_others_with", lambda *_args: False)
+    with pytest.raises(AssertionError, match="E: queue"):
+        play("planted")
+
+
 def _dropped_at_a_merge() -> tuple[ModuleType, str, Any]:
     """A merge leaves the index of aborted transactions out."""
 
@@ -399,8 +464,19 @@ def _known_of_other_files() -> tuple[type, str, Any]:
     return FileTransactions, "told_at_once", told_at_once
 
 
+def _known_of_the_last_file_alone() -> tuple[type, str, Any]:
+    """A search that went through several files remembers what the last one says, as if that were all."""
+    know = FileTransactions._know  # noqa: SLF001
+
+    def last_alone(self: FileTransactions, look: Any, place: Any, since: int, passed: Any, rows: Any) -> None:
+        know(self, look, place, since, [], rows)
+
+    return FileTransactions, "_know", last_alone
+
+
 PLANTS = {
     _known_of_other_files: "E: queue",
+    _known_of_the_last_file_alone: "E: queue",
     _dropped_at_a_merge: "E: ",
     _dropped_at_a_compaction: "E: ",
     _counted_although_aborted: "E: ",

@@ -87,8 +87,12 @@ class LocalCommittedReads:
     async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
         answers = []
         for queue_id, first, end in ranges:
+            known = self._known(queue_id, first, end)
+            if known is not None:  # one queue that has to be searched does not send the others of its request there
+                answers.append(known)
+                continue
             found = {one.last_offset: one for one in self._unsplit(queue_id, first, end)}
-            if self._stored is not None and not self._in_memory(queue_id, first):
+            if self._stored is not None:
                 found |= {one.last_offset: one for one in await self._stored.aborted(queue_id, first, end)}
             answers.append(sorted(found.values(), key=attrgetter("first_offset")))
         return answers

@@ -19,6 +19,7 @@ from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange, Span
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.reading.open_files import FileGone, KnownFile, OpenFiles
+from mainstem.storage.store_files.store_file import NO_OFFSET
 
 SPANS_PER_TURN = 512
 """Spans stepped over in one turn of the event loop: about a millisecond."""
@@ -26,6 +27,10 @@ SPANS_PER_TURN = 512
 FILES_TOGETHER = 32
 """Files of which a queue's rows are read in one go. A write group has its older data in so few spans, mostly: to read a
 page of each takes less than to open one file after the other in a bisection."""
+
+SPANS_AHEAD_MAX = 4
+"""Spans that are looked at for what follows in memory. A busy queue is in each span; a look takes ten microseconds,
+which a reader of a queue that is seldom in them should not pay for many."""
 
 Spans = Sequence[Span]
 """The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
@@ -129,6 +134,26 @@ class FileSearch:
             return place._replace(row=place.row + 1)
         alone = place.row + 1 == place.end and spans[place.at].has_in_one_file(queue_id)
         return await self.forward(queue_id, spans, place.at + alone, next_offset)
+
+    def following_held(self, queue_id: int, spans: Spans, place: ExtentPlace) -> ExtentPlace | None:
+        """The queue's first extent behind a file that is the only one of its span with this queue, if that is found in
+        memory: it is the only one of its span as well, and that is one of the next `SPANS_AHEAD_MAX`."""
+        if self._others_with(queue_id, spans[place.at], place.file):
+            return None
+        for at in range(place.at + 1, min(len(spans), place.at + 1 + SPANS_AHEAD_MAX)):
+            for known in self._files_of(queue_id, spans[at], NO_OFFSET):
+                extents = self._open_files.held_rows(known, queue_id)
+                if extents is None:
+                    return None
+                first, end = extents.queue_rows(queue_id)
+                if first < end:
+                    alone = not self._others_with(queue_id, spans[at], known)
+                    return ExtentPlace(at, known, extents, first, end) if alone else None
+        return None
+
+    def _others_with(self, queue_id: int, span: Span, known: KnownFile) -> bool:
+        """Whether other files of a span may have a queue."""
+        return any(other is not known for other in self._files_of(queue_id, span, NO_OFFSET))
 
     async def bring_pages(
         self, queue_id: int, spans: Spans, at: int, offset: int

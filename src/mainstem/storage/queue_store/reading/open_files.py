@@ -331,6 +331,10 @@ class OpenFiles:
             self._aborted.put(known.name, rows)
         return rows
 
+    def held_aborted(self, known: KnownFile) -> AbortedRows | None:
+        """The result of `aborted`, if memory has it."""
+        return self._aborted.peek(known.name)
+
     # --- many files together ------------------------------------------------------------------------------
 
     def has_small_queues(self, known: KnownFile) -> bool:
