@@ -280,6 +280,7 @@ def test_busy_queues_are_told_with_what_moved_and_what_had_better_move() -> None
     shift = QueueShiftView(topic="orders", partition=3, slot=7, old=0, new=1, why="sent 180.0 MB/s", copies=True)
     begun = [
         structs.replace(shift, topic="old", why="", age_seconds=7200.0),
+        structs.replace(shift, topic="stuck", why="it had not begun", age_seconds=7200.0, taken_back=True),
         structs.replace(shift, topic="other", old=5, new=6, age_seconds=1.0),
     ]
     view = cluster([node(1), node(2), node(3)], [busy, group(1, 2, 2, TRIO), group(2, 3, 3, TRIO)])
@@ -287,8 +288,9 @@ def test_busy_queues_are_told_with_what_moved_and_what_had_better_move() -> None
     told = explain_write_group(known, 0)
     assert told is not None
     assert told.sentences[1] == "Of what it takes in, single queues bring: orders:3 61 %, clicks:0 10 %."
-    assert told.sentences[-3:] == [
+    assert told.sentences[-4:] == [
         "2 hours ago, old:3 went with its slot from write group 0 to write group 1, as somebody asked for.",
+        "2 hours ago, the move of stuck:3 from write group 0 to write group 1 was taken back: it had not begun.",
         "A rebalance would change nothing here.",
         "orders:3 had better go from write group 0 to write group 1; its nodes would copy the former one first: "
         "sent 180.0 MB/s.",

@@ -6,74 +6,42 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec import structs
 
 from mainstem.rpc.messages.loads import MOVES_TOLD_MAX, ToldMove, ToldSlotMove
 
-BY_BALANCER = "the balancer: "
-"""The reason of a move that the balancer began starts with it; no other does."""
-
-
-def is_by_balancer(move: ToldMove | ToldSlotMove) -> bool:
-    return move.why.startswith(BY_BALANCER)
-
-
-class RecentMove(NamedTuple):
-    """As `ToldMove`; `at` by this node's monotonic time."""
-
-    group: int
-    old: int
-    new: int
-    preferred: bool
-    why: str
-    at: float
-
-
-class RecentSlotMove(NamedTuple):
-    """As `ToldSlotMove`; `at` by this node's monotonic time."""
-
-    slot: int
-    topic: str
-    partition: int
-    old: int
-    new: int
-    why: str
-    at: float
+Move = TypeVar("Move", ToldMove, ToldSlotMove)
 
 
 class RecentMoves:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._moves: deque[RecentMove] = deque(maxlen=MOVES_TOLD_MAX)
-        self._slot_moves: deque[RecentSlotMove] = deque(maxlen=MOVES_TOLD_MAX)
-        self.watchers: list[Callable[[RecentMove | RecentSlotMove], None]] = []
+        self._moves: deque[tuple[ToldMove, float]] = deque(maxlen=MOVES_TOLD_MAX)
+        self._slot_moves: deque[tuple[ToldSlotMove, float]] = deque(maxlen=MOVES_TOLD_MAX)
+        """Each with this node's monotonic time."""
+        self.watchers: list[Callable[[ToldMove | ToldSlotMove], None]] = []
         """Each is told of every move as it is noted, and raises nothing."""
 
-    def note(self, group: int, old: int, new: int, why: str, *, preferred: bool = False) -> None:
-        self._moves.append(RecentMove(group, old, new, preferred, why, self._monotonic()))
-        self._tell(self._moves[-1])
+    def note(self, move: ToldMove | ToldSlotMove) -> None:
+        """Remember a move that the metadata has just logged."""
+        if isinstance(move, ToldMove):
+            self._moves.append((move, self._monotonic()))
+        else:
+            self._slot_moves.append((move, self._monotonic()))
+        for watcher in self.watchers:
+            watcher(move)
 
     def told(self) -> list[ToldMove]:
         """The newest last."""
-        now = self._monotonic()
-        return [ToldMove(it.group, it.old, it.new, it.preferred, it.why, max(0.0, now - it.at)) for it in self._moves]
-
-    def note_slot(self, slot: int, topic: str, partition: int, old: int, new: int, why: str) -> None:
-        self._slot_moves.append(RecentSlotMove(slot, topic, partition, old, new, why, self._monotonic()))
-        self._tell(self._slot_moves[-1])
+        return self._aged(self._moves)
 
     def slots_told(self) -> list[ToldSlotMove]:
         """The newest last."""
-        now = self._monotonic()
-        return [
-            ToldSlotMove(
-                slot=it.slot, topic=it.topic, partition=it.partition, old=it.old, new=it.new, why=it.why,
-                age_seconds=max(0.0, now - it.at),
-            )
-            for it in self._slot_moves
-        ]  # fmt: skip
+        return self._aged(self._slot_moves)
 
-    def _tell(self, move: RecentMove | RecentSlotMove) -> None:
-        for watcher in self.watchers:
-            watcher(move)
+    def _aged(self, noted: Iterable[tuple[Move, float]]) -> list[Move]:
+        now = self._monotonic()
+        return [structs.replace(move, age_seconds=max(0.0, now - at)) for move, at in noted]

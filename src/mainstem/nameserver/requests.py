@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from mainstem.acted_for import acted_for
 from mainstem.model import ForwardedClient, slot_of
@@ -25,6 +26,7 @@ from mainstem.ports import ForwardedClients, UnknownClients
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.forwarded import client_of, client_told
+from mainstem.rpc.messages.loads import ToldMove, ToldSlotMove
 from mainstem.rpc.messages.metadata import (
     CHANGE,
     ChangeReply,
@@ -35,6 +37,7 @@ from mainstem.rpc.messages.metadata import (
     Wanted,
     WantMove,
     WantPreference,
+    WantSlotKept,
     WantSlotMove,
 )
 from mainstem.rpc.wire.method import Reply
@@ -137,24 +140,29 @@ class Requests:
         async def make() -> Made:
             self._check(wanted)
             made = await make_commands(wanted, self._replica.state, self._ids, self._replicas)
-            if made.commands:
-                self._note(wanted)
-            return made
+            move = self._move(wanted) if made.commands else None
+            return made if move is None else made._replace(logged=partial(self._moves.note, move))
 
         return make
 
-    def _note(self, wanted: Wanted) -> None:
-        """Remember a move that is about to begin, and why."""
+    def _move(self, wanted: Wanted) -> ToldMove | ToldSlotMove | None:
+        """The move that this change begins, or takes back, and why. None: it does neither, or nobody says why a move is
+        taken back."""
+        state = self._replica.state
         match wanted:
             case WantMove(group=group, old=old, new=new, why=why):
-                self._moves.note(group, old, new, why)
+                return ToldMove(group, old, new, False, why)
             case WantPreference(group=group, node_id=new, why=why):
-                self._moves.note(group, self._replica.state.placements[group][0], new, why, preferred=True)
+                return ToldMove(group, state.placements[group][0], new, True, why)
             case WantSlotMove(name=name, partition=partition, group=new, why=why):
-                topic = self._replica.state.topic_table.by_name[name]
-                queue_id = topic.queue_id(partition)
-                old = self._replica.state.write_group(queue_id)
-                self._moves.note_slot(slot_of(queue_id), name, partition, old, new, why)
+                queue_id = state.topic_table.by_name[name].queue_id(partition)
+                return ToldSlotMove(
+                    slot=slot_of(queue_id), topic=name, partition=partition, old=state.write_group(queue_id), new=new,
+                    why=why,
+                )  # fmt: skip
+            case WantSlotKept(move=ToldSlotMove() as move):
+                return move
+        return None
 
     async def refusal(self, wanted: Wanted) -> str:
         """Why the change would be refused now, as far as this node knows; empty: it would be made."""

@@ -51,6 +51,12 @@ def test_the_last_queue_that_moved_is_told() -> None:
         "balancer: moves preferred leaders, replicas and busy queues by itself, 1 of at most 12 moves within an hour",
         "balancer: last queue 1 min 0 s ago: orders:3, to write group 1 instead of 0: sent 180.0 MB/s",
     ]
+    queue = structs.replace(queue, why="it had not begun at 5 looks in a row", taken_back=True)
+    view = structs.replace(CLUSTER, balancer=structs.replace(BALANCER, mode="queues", last_queue=queue))
+    assert balancing(view)[1:] == [
+        "balancer: last queue 1 min 0 s ago: orders:3, to write group 1 instead of 0: taken back: it had not begun at "
+        "5 looks in a row",
+    ]
 
 
 def test_a_plan_says_which_replicas_stay_and_does_not_call_that_even(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,11 +19,12 @@ from mainstem.model import OWN_LEVELS, FeatureLevel, partition_of, slot_of
 from mainstem.nameserver.cluster.balance_planner import ToldFacts
 from mainstem.nameserver.cluster.balancing import QUEUES_SETTLED_SECONDS, Balancer
 from mainstem.nameserver.cluster.begun_moves import begin_moves
+from mainstem.nameserver.cluster.unbegun_moves import UNBEGUN_LOOKS_MAX
 from mainstem.nameserver.lookups import MetadataLookups
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.recent_moves import BY_BALANCER
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.rpc.messages.loads import (
+    BY_BALANCER,
     ToldBalancer,
     ToldLoad,
     ToldLoads,
@@ -48,6 +49,8 @@ class BalancedCluster(Nameservers):
         self.busiest: dict[int, list[ToldQueuePart]] = {}
         self.balancers: dict[int, Balancer] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.as_planned: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """A change of the metadata that somebody makes once, while the next plan is made from what was before."""
 
     async def start(self, node_id: int, **config: Any) -> Nameserver:
         nameserver = await super().start(node_id, **config)
@@ -75,8 +78,11 @@ class BalancedCluster(Nameservers):
         return ToldLoad(write_groups=told)
 
     async def told(self) -> ToldFacts:
+        if self.as_planned is not None:
+            self.changing, self.as_planned = asyncio.create_task(self.as_planned()), None
         loads = self.running[self.leader()].loads() if self.leader() else None
         slots = [move for it in self.running.values() for move in it.recent_moves.slots_told()]
+        slots.sort(key=lambda it: it.age_seconds)
         return ToldFacts(await self.groups.standings(), loads or ToldLoads([], []), self.moves(), slots)
 
     def moves(self) -> list[ToldMove]:
@@ -289,7 +295,8 @@ def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
             (told,) = leader.recent_moves.slots_told()
             assert (told.slot, told.topic, told.old, told.new) == (slot, "orders", busy, wish.group)
             assert told.why.startswith(f"{BY_BALANCER}sent on node ")
-            await asyncio.sleep(6 * LOOK_SECONDS)
+            await leader.operations.slot_move_begins(slot, wish.group, wish.number)
+            await asyncio.sleep(2 * UNBEGUN_LOOKS_MAX * LOOK_SECONDS)
             assert cluster.balancer().waits_for == f"slot {slot} is on its way to another write group"
             await leader.operations.slot_moved(slot, wish.group, wish.number, [busy])
             cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 45 / 49)]}
@@ -339,6 +346,81 @@ def test_a_queue_that_rests_is_passed_over_for_the_next() -> None:
             cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 0.5), ToldQueuePart(other, 0.3)]}
             await cluster.until(lambda: slot_of(other) in lookups.moving_slots.wishes, 2 * QUEUES_SETTLED_SECONDS)
             assert slot not in lookups.moving_slots.wishes
+
+    simulate(scenario())
+
+
+def test_its_own_move_of_a_queue_that_does_not_begin_is_taken_back_and_it_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        rest = 4 * QUEUES_SETTLED_SECONDS
+        async with balanced_cluster(
+            83, balance="queues", write_groups=3, spare=False, balance_rest_seconds=rest
+        ) as cluster:
+            queue_id, busy = await has_busy_queue(cluster)
+            lookups, slot = cluster.any_lookups(), slot_of(queue_id)
+            topic = lookups.topic("orders")
+            assert topic is not None
+            queues = map(topic.queue_id, range(64))
+            other = next(it for it in queues if lookups.write_group(it) == busy and slot_of(it) != slot)
+            cluster.busiest = {busy: [ToldQueuePart(queue_id, 0.5), ToldQueuePart(other, 0.4)]}
+            await cluster.until(lambda: slot in lookups.moving_slots.wishes, 20 * LOOK_SECONDS)
+            wanted = lookups.moving_slots.wishes[slot].group
+            await asyncio.sleep(2 * LOOK_SECONDS)
+            assert cluster.balancer().waits_for.startswith(f"slot {slot} is on its way to another write group: it had ")
+            await cluster.until(lambda: slot not in lookups.moving_slots.wishes, 2 * UNBEGUN_LOOKS_MAX * LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
+            *_, told = cluster.running[cluster.leader()].recent_moves.slots_told()
+            assert (told.slot, told.old, told.new, told.taken_back) == (slot, busy, wanted, True)
+            await cluster.until(lambda: slot_of(other) in lookups.moving_slots.wishes, 2 * QUEUES_SETTLED_SECONDS)
+            assert slot not in lookups.moving_slots.wishes, "it rests"
+            partition = partition_of(queue_id)
+            logged = [
+                it.getMessage() for it in caplog.records if it.getMessage().startswith(f"orders:{partition} stays")
+            ]
+            assert len(logged) == 1
+
+    simulate(scenario())
+
+
+def test_a_move_of_a_queue_that_somebody_asked_for_waits_as_long_as_it_takes() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(82, balance="queues", write_groups=3, spare=False) as cluster:
+            queue_id, busy = await has_busy_queue(cluster)
+            leader, other = cluster.running[cluster.leader()], next(it for it in range(3) if it != busy)
+            await leader.operations.move_slot_of("orders", partition_of(queue_id), other)
+            await asyncio.sleep(3 * UNBEGUN_LOOKS_MAX * LOOK_SECONDS)
+            assert slot_of(queue_id) in leader.lookups.moving_slots.wishes
+
+    simulate(scenario())
+
+
+def test_a_new_leader_knows_that_a_queue_has_just_moved() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(81) as cluster:
+            await pin(cluster, 0, 1)
+            moved_at, leader = asyncio.get_running_loop().time(), cluster.leader()
+            await asyncio.sleep(2 * LOOK_SECONDS)  # the others have looked since
+            await cluster.kill(leader)
+            await cluster.elected()
+            await cluster.start(leader)
+            await cluster.until(lambda: held_by(cluster, 4) > 0, QUEUES_SETTLED_SECONDS + 20 * LOOK_SECONDS)
+            assert asyncio.get_running_loop().time() - moved_at >= QUEUES_SETTLED_SECONDS
+
+    simulate(scenario())
+
+
+def test_a_move_that_is_refused_by_now_is_tried_again_and_is_not_remembered_as_begun() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(80) as cluster:
+            await cluster.until(lambda: "at 2 of 3 looks" in cluster.balancer().waits_for, 10 * LOOK_SECONDS)
+            cluster.as_planned = lambda: cluster.running[cluster.leader()].operations.set_draining(4, draining=True)
+            await cluster.until(lambda: "node 4 is drained" in cluster.balancer().waits_for, 10 * LOOK_SECONDS)
+            assert cluster.balancer().moves_last_hour == 0
+            assert cluster.moves() == []
+            await cluster.running[cluster.leader()].operations.set_draining(4, draining=False)
+            await cluster.until(lambda: held_by(cluster, 4) > 0, 20 * LOOK_SECONDS)
 
     simulate(scenario())
 

@@ -297,6 +297,29 @@ def test_a_dead_member_is_replaced() -> None:
     simulate(scenario())
 
 
+def test_a_move_is_remembered_once_it_is_logged_by_a_majority() -> None:
+    async def scenario() -> None:
+        cluster = Nameservers(38, write_groups=2)
+        await cluster.start_all()
+        await cluster.until(lambda: bool(cluster.running[2].lookups.placements()))
+        await cluster.start(4)
+        old = await cluster.elected()
+        others = set(cluster.first_quorum) - {old}
+        cluster.network.split({old}, others)
+        asked = asyncio.create_task(cluster.running[old].operations.prefer_leader(0, min(others), why="in vain"))
+        await asyncio.sleep(0.1)
+        assert cluster.running[old].recent_moves.told() == [], "nobody but this node has it yet"
+        await cluster.until(lambda: cluster.leader() in others)
+        with pytest.raises(MetadataUnavailable):
+            await asked
+        assert cluster.running[old].recent_moves.told() == []
+        cluster.network.heal()
+        await cluster.settled()
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_replicas_are_moved_and_what_makes_no_sense_is_refused() -> None:
     async def scenario() -> None:
         cluster = Nameservers(39, write_groups=2)

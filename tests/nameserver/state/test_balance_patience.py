@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.nameserver.state.plans.balance_patience import LOOKS_MIN, DueMove, EarlierMove, Patience
+from mainstem.nameserver.state.plans.balance_patience import LOOKS_MIN, DueMove, Patience
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.nameserver.state.plans.drain_plan import GroupStanding, Placements, Standings
+from mainstem.rpc.messages.loads import BY_BALANCER, ToldMove
 
 REST_SECONDS = 600.0
 PLACEMENTS: Placements = {0: (1, 2, 3), 1: (1, 2, 3), 2: (2, 1, 3)}
@@ -26,7 +27,11 @@ def patience(moves_per_hour: int = 12) -> Patience:
     return Patience(moves_per_hour, REST_SECONDS)
 
 
-def look(of: Patience, *moves: BalanceMove, earlier: list[EarlierMove] | None = None, silent: int = 0) -> DueMove:
+def moved(group: int, age_seconds: float, by_balancer: bool) -> ToldMove:
+    return ToldMove(group, 1, 2, False, f"{BY_BALANCER if by_balancer else ''}node 1 was busy", age_seconds)
+
+
+def look(of: Patience, *moves: BalanceMove, earlier: list[ToldMove] | None = None, silent: int = 0) -> DueMove:
     return of.look(moves, PLACEMENTS, standings(silent), earlier or [])
 
 
@@ -71,20 +76,20 @@ def test_what_stops_all_balancing_has_looks_begin_anew() -> None:
 def test_a_write_group_that_has_moved_rests_whoever_moved_it(by_balancer: bool) -> None:
     one = patience()
     looked_long_enough(one, COPY)
-    lately = [EarlierMove(0, REST_SECONDS - 1, by_balancer)]
+    lately = [moved(0, REST_SECONDS - 1, by_balancer)]
     verdict = look(one, COPY, earlier=lately)
     assert verdict == DueMove(None, "write group 0 has moved within the last 10 minutes, and rests")
-    assert look(one, COPY, earlier=[EarlierMove(0, REST_SECONDS, by_balancer)]) == DueMove(COPY)
+    assert look(one, COPY, earlier=[moved(0, REST_SECONDS, by_balancer)]) == DueMove(COPY)
 
 
 def test_no_more_begin_within_an_hour_than_may_and_moves_by_hand_do_not_count() -> None:
     one = patience(moves_per_hour=2)
     looked_long_enough(one, COPY)
-    by_hand = [EarlierMove(9, 30.0 * it, False) for it in range(50)]
-    own = [EarlierMove(7, 3000.0, True), EarlierMove(8, 1200.0, True)]
+    by_hand = [moved(9, 30.0 * it, False) for it in range(50)]
+    own = [moved(7, 3000.0, True), moved(8, 1200.0, True)]
     why = "it has begun 2 moves within an hour, which are as many as it may; the next comes in 10 minutes"
     assert look(one, COPY, earlier=[*own, *by_hand]) == DueMove(None, why)
-    own = [EarlierMove(7, 3600.0, True), EarlierMove(8, 1800.0, True)]
+    own = [moved(7, 3600.0, True), moved(8, 1800.0, True)]
     assert look(one, COPY, earlier=[*own, *by_hand]) == DueMove(COPY)
 
 
@@ -94,7 +99,7 @@ def test_a_move_that_may_not_begin_keeps_those_behind_it_that_have_to_do_with_it
     one = patience()
     moves = (COPY, behind, of_other_nodes)
     looked_long_enough(one, *moves)
-    lately = [EarlierMove(0, 1.0, True)]
+    lately = [moved(0, 1.0, True)]
     assert look(one, COPY, behind, earlier=lately).move is None
     looked_long_enough(two := patience(), *moves)
     assert look(two, COPY, of_other_nodes, earlier=lately) == DueMove(of_other_nodes)

@@ -20,10 +20,10 @@ from mainstem.nameserver.state.plans.load_plan import (
 from mainstem.nameserver.state.plans.queue_plan import (
     SHIFTS_MAX,
     TARGETS_MAX,
-    BusyQueue,
     QueueShift,
     plan_queue_shifts,
 )
+from mainstem.rpc.messages.loads import ToldQueuePart
 
 MB = 1e6
 IDLE = NodeMeasure(0.0, 0.0, True)
@@ -50,7 +50,7 @@ def loads(*rates: float) -> Loads:
 
 
 def test_one_of_two_busy_queues_goes_to_the_idlest_write_group_of_another_leader() -> None:
-    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.4)]}
+    busiest = {0: [ToldQueuePart(FIRST, 0.5), ToldQueuePart(SECOND, 0.4)]}
     first, *others = plan_queue_shifts(TRIO, loads(90 * MB, 5 * MB, 6 * MB), busiest, slots(), APART)
     assert (first.old, first.new, first.node, first.copies) == (0, 1, 1, False)
     assert first.queue_id in (FIRST, SECOND)
@@ -64,7 +64,7 @@ SIX = {**TRIO, 3: (1, 3, 2), 4: (2, 1, 3), 5: (3, 2, 1)}
 
 
 def test_a_queue_that_may_be_refused_leaves_room_for_others() -> None:
-    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.3)]}
+    busiest = {0: [ToldQueuePart(FIRST, 0.5), ToldQueuePart(SECOND, 0.3)]}
     found = plan_queue_shifts(SIX, loads(90 * MB, 5 * MB, 6 * MB), busiest, slots(), APART)
     assert [it.queue_id for it in found] == [FIRST] * TARGETS_MAX + [SECOND] * TARGETS_MAX
     assert len(set(found)) == len(found)
@@ -76,16 +76,16 @@ def test_queues_of_the_next_busy_node_come_behind_those_of_the_busiest() -> None
         dict.fromkeys(range(1, 6), IDLE),
         {group: WriteGroupTraffic(rate * MB) for group, rate in enumerate((90, 80, 2, 2, 2))},
     )
-    busiest = {0: [BusyQueue(FIRST, 0.5)], 1: [BusyQueue(SECOND, 0.5)]}
+    busiest = {0: [ToldQueuePart(FIRST, 0.5)], 1: [ToldQueuePart(SECOND, 0.5)]}
     found = plan_queue_shifts(placements, busy, busiest, slots(**{f"q{SECOND}": 1}), APART)
     assert [(it.queue_id, it.node) for it in found] == [(FIRST, 1)] * TARGETS_MAX + [(SECOND, 2)] * TARGETS_MAX
-    many = {group: [BusyQueue(number << 32 | group, 0.3) for number in range(1, 9)] for group in (0, 1)}
+    many = {group: [ToldQueuePart(number << 32 | group, 0.3) for number in range(1, 9)] for group in (0, 1)}
     where = slots(**{f"q{it.queue_id}": 1 for it in many[1]})
     assert len(plan_queue_shifts(placements, busy, many, where, APART)) == SHIFTS_MAX
 
 
 def test_a_queue_that_rests_is_passed_over_for_the_next_best() -> None:
-    busiest = {0: [BusyQueue(FIRST, 0.5), BusyQueue(SECOND, 0.3)]}
+    busiest = {0: [ToldQueuePart(FIRST, 0.5), ToldQueuePart(SECOND, 0.3)]}
     busy = loads(90 * MB, 5 * MB, 6 * MB)
     found = plan_queue_shifts(TRIO, busy, busiest, slots(), APART, {slot_of(FIRST)})
     assert [it.queue_id for it in found] == [SECOND, SECOND, FIRST, FIRST]
@@ -95,31 +95,36 @@ def test_nodes_without_room_copy_nothing_for_a_queue() -> None:
     placements = {0: (1,), 1: (2,), 2: (3,)}
     nodes = {1: IDLE, 2: IDLE._replace(has_room=False), 3: IDLE}
     busy = Loads(nodes, {0: WriteGroupTraffic(90 * MB), 2: WriteGroupTraffic(5 * MB)})
-    (shift,) = plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    (shift,) = plan_queue_shifts(placements, busy, {0: [ToldQueuePart(FIRST, 0.5)]}, slots(), APART)
     assert (shift.new, shift.copies) == (2, True)
     full = Loads(dict.fromkeys((1, 2), IDLE._replace(has_room=False)), {0: WriteGroupTraffic(90 * MB)})
-    (shift,) = plan_queue_shifts({0: (1, 2), 1: (2, 1)}, full, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    (shift,) = plan_queue_shifts({0: (1, 2), 1: (2, 1)}, full, {0: [ToldQueuePart(FIRST, 0.5)]}, slots(), APART)
     assert (shift.new, shift.copies) == (1, False), "nothing is copied"
 
 
 def test_a_queue_that_is_all_that_its_write_group_has_stays() -> None:
-    assert plan_queue_shifts(TRIO, loads(90 * MB, 5 * MB, 6 * MB), {0: [BusyQueue(FIRST, 1.0)]}, slots(), APART) == []
+    assert (
+        plan_queue_shifts(TRIO, loads(90 * MB, 5 * MB, 6 * MB), {0: [ToldQueuePart(FIRST, 1.0)]}, slots(), APART) == []
+    )
 
 
 def test_nothing_moves_where_no_node_is_too_busy() -> None:
-    assert plan_queue_shifts(TRIO, loads(30 * MB, 29 * MB, 31 * MB), {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART) == []
+    assert (
+        plan_queue_shifts(TRIO, loads(30 * MB, 29 * MB, 31 * MB), {0: [ToldQueuePart(FIRST, 0.5)]}, slots(), APART)
+        == []
+    )
 
 
 def test_a_leader_changes_before_a_queue_moves() -> None:
     placements = {**TRIO, 3: (1, 2, 3)}
     busy = loads(40 * MB, 1 * MB, 1 * MB, 40 * MB)
-    assert plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART) == []
+    assert plan_queue_shifts(placements, busy, {0: [ToldQueuePart(FIRST, 0.5)]}, slots(), APART) == []
 
 
 def test_a_queue_that_is_not_in_the_write_group_any_more_is_no_candidate() -> None:
     moved = slots(**{f"q{FIRST}": 1})
     busy = loads(90 * MB, 5 * MB, 6 * MB)
-    assert plan_queue_shifts(TRIO, busy, {0: [BusyQueue(FIRST, 0.5)]}, moved, APART) == []
+    assert plan_queue_shifts(TRIO, busy, {0: [ToldQueuePart(FIRST, 0.5)]}, moved, APART) == []
 
 
 def test_write_groups_with_another_number_of_replicas_take_nothing_and_those_on_other_nodes_come_last() -> None:
@@ -128,7 +133,7 @@ def test_write_groups_with_another_number_of_replicas_take_nothing_and_those_on_
         dict.fromkeys((1, 2, 3, 4), IDLE),
         {0: WriteGroupTraffic(90 * MB), 1: WriteGroupTraffic(3 * MB), 2: WriteGroupTraffic(90 * MB)},
     )
-    found = plan_queue_shifts(placements, busy, {0: [BusyQueue(FIRST, 0.5)]}, slots(), APART)
+    found = plan_queue_shifts(placements, busy, {0: [ToldQueuePart(FIRST, 0.5)]}, slots(), APART)
     assert {it.new for it in found} <= {1, 2}
     assert sorted(found, key=lambda it: it.copies) == found
 
@@ -139,7 +144,7 @@ def test_write_groups_with_another_number_of_replicas_take_nothing_and_those_on_
 )
 def test_each_shift_makes_the_fullest_of_its_nodes_lighter(rates: list[float], parts: dict[int, float]) -> None:
     queues = {group: group + 1 << 32 for group in parts}
-    busiest = {group: [BusyQueue(queues[group], part)] for group, part in parts.items()}
+    busiest = {group: [ToldQueuePart(queues[group], part)] for group, part in parts.items()}
     where = slots(**{f"q{queue}": group for group, queue in queues.items()})
     before = loads(*rates)
     model = LoadModel(before, TRIO)

@@ -48,7 +48,7 @@ def slot_in(metadata: MetadataState, name: str, partition: int = 0) -> int:
 
 def ask(metadata: MetadataState, wanted: WantSlotMove) -> str:
     """Carry a move out. Returns why it cannot be."""
-    commands, refusals = made(wanted, metadata)
+    commands, refusals, _ = made(wanted, metadata)
     if refusals:
         return refusals[0].message
     (move,) = commands

@@ -54,7 +54,7 @@ def made(wanted: Wanted, state: MetadataState) -> Made:
 
 def grow(state: MetadataState, total: int, factor: int = 0) -> AddWriteGroups:
     """Raises why it cannot be."""
-    commands, refusals = made(WantWriteGroups(total, list(NODES), factor), state)
+    commands, refusals, _ = made(WantWriteGroups(total, list(NODES), factor), state)
     if refusals:
         raise InvalidPlacement(refusals[0].message)
     (command,) = commands
@@ -65,7 +65,7 @@ def grow(state: MetadataState, total: int, factor: int = 0) -> AddWriteGroups:
 
 def create(state: MetadataState, *wanted: WantedTopic) -> list[Topic]:
     """The topics, of one request. Raises why one cannot be."""
-    commands, refusals = made(WantTopics(list(wanted)), state)
+    commands, refusals, _ = made(WantTopics(list(wanted)), state)
     if refusals:
         raise InvalidReplicationFactor(refusals[0].message)
     for command in commands:

@@ -57,7 +57,7 @@ class Tokens(RuleBasedStateMachine):
 
     def change(self, wanted: Wanted) -> list[str]:
         """The kinds of the refusals, once all else went through the log."""
-        commands, refusals = made(self.state, wanted)
+        commands, refusals, _ = made(self.state, wanted)
         if commands:
             for command in decode_change(encode_change(LoggedChange(commands))).commands:
                 self.state.apply(command)

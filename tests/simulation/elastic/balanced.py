@@ -21,11 +21,10 @@ from tests.simulation.oracle import Violation, play_seed, require
 from tests.simulation.whole.node import WholeNode
 
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.recent_moves import BY_BALANCER, RecentMove, RecentSlotMove
 from mainstem.node.config import NodeConfig
 from mainstem.node.moving_duties import MovingDuties
 from mainstem.node.node_roles import Roles
-from mainstem.rpc.messages.loads import ToldLoad, ToldWriteGroupLoad
+from mainstem.rpc.messages.loads import ToldLoad, ToldMove, ToldSlotMove, ToldWriteGroupLoad
 
 REST_SECONDS = 10
 """Simulated: some looks, and many times within a run."""
@@ -74,11 +73,11 @@ class BalancedNode(ElasticNode):
     def _watch_moves(self, nameserver: Nameserver) -> None:
         cluster, moved = self.cluster, dict[int, float]()
 
-        def noted(move: RecentMove | RecentSlotMove) -> None:
-            if isinstance(move, RecentSlotMove):
+        def noted(move: ToldMove | ToldSlotMove) -> None:
+            if isinstance(move, ToldSlotMove):
                 return
             now, group = cluster.loop.time(), move.group
-            if move.why.startswith(BY_BALANCER):
+            if move.by_balancer:
                 cluster.guard(lambda: cluster.rested(group, now - moved.get(group, -1e9)))
                 cluster.balanced.append(Balanced(now, group, move.old, move.new, move.preferred))
             moved[group] = now

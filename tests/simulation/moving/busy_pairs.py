@@ -22,11 +22,10 @@ from tests.simulation.whole.node import WholeNode
 
 from mainstem.model import slot_of
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.recent_moves import RecentMove, RecentSlotMove
 from mainstem.node.config import NodeConfig
 from mainstem.node.moving_duties import leader_of, moving_duties
 from mainstem.node.node_roles import Roles
-from mainstem.rpc.messages.loads import ToldLoad, ToldQueuePart, ToldWriteGroupLoad
+from mainstem.rpc.messages.loads import ToldLoad, ToldMove, ToldQueuePart, ToldSlotMove, ToldWriteGroupLoad
 
 REST_SECONDS = 5
 """Simulated: some looks."""
@@ -67,8 +66,8 @@ class BusyNode(MovingNode):
         roles.reports.slot_moves, roles.reports.balancer = moves.slots_told, duties.balancer.told
         noted_at = dict[int, float]()
 
-        def noted(move: RecentMove | RecentSlotMove) -> None:
-            if isinstance(move, RecentMove):
+        def noted(move: ToldMove | ToldSlotMove) -> None:
+            if isinstance(move, ToldMove) or move.taken_back:
                 return
             now, slot = self.cluster.loop.time(), move.slot
             since = now - noted_at.get(slot, -1e9)

@@ -165,7 +165,9 @@ def balancing(view: ClusterView) -> list[str]:
         lines.append(f"balancer: last move {ago} ago: {subject} node {last.new} instead of node {last.old}: {last.why}")
     if (queue := balancer.last_queue) is not None:
         subject = f"{queue.topic}:{queue.partition}, to write group {queue.new} instead of {queue.old}"
-        lines.append(f"balancer: last queue {duration(queue.age_seconds or 0.0)} ago: {subject}: {queue.why}")
+        taken_back = "taken back: " if queue.taken_back else ""
+        ago = duration(queue.age_seconds or 0.0)
+        lines.append(f"balancer: last queue {ago} ago: {subject}: {taken_back}{queue.why}")
     return lines
 
 

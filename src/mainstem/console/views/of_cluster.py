@@ -168,6 +168,8 @@ class QueueShiftView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nodes of the new write group would have to copy the old one first."""
     age_seconds: float | None = None
     """How long ago that was begun; None: it was not."""
+    taken_back: bool = False
+    """It did not begin to move, and the balancer took that back."""
 
 
 class BalanceView(msgspec.Struct, frozen=True, kw_only=True):

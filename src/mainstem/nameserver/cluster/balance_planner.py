@@ -12,7 +12,7 @@ from mainstem.nameserver.cluster.node_loads import SETTLED_SECONDS
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove, plan_balance
 from mainstem.nameserver.state.plans.drain_plan import Placements, Standings, keeps_apart, moves_under_way
 from mainstem.nameserver.state.plans.load_plan import Loads, loads_of
-from mainstem.nameserver.state.plans.queue_plan import BusyQueue, QueueShift, plan_queue_shifts
+from mainstem.nameserver.state.plans.queue_plan import QueueShift, plan_queue_shifts
 from mainstem.nameserver.state.plans.replica_placement import Locations
 from mainstem.rpc.messages.loads import ToldLoads, ToldMove, ToldSlotMove
 
@@ -137,11 +137,7 @@ class BalancePlanner:
     ) -> QueueShift | None:
         """The queue whose move helps most, of those that the metadata would not refuse; one whose slot rests if there
         is no other."""
-        busiest = {
-            it.group: [BusyQueue(queue.queue_id, queue.part) for queue in it.busiest]
-            for it in told.write_groups
-            if it.busiest
-        }
+        busiest = {it.group: it.busiest for it in told.write_groups if it.busiest}
         if not busiest or self._lookups.feature_level < FeatureLevel.STORED:
             return None
         slots, apart = list(self._lookups.slots()), partial(keeps_apart, locations)

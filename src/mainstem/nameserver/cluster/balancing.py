@@ -4,7 +4,8 @@ that on (`nameserver.balance`).
 It plans at each look as the command does, and has `Patience` judge what is due. It begins nothing while the cluster has
 other things to do: a node that holds something is drained, or does not live; a disk is full or fails; a replica or a
 slot is on its way, whoever began that; or the load of some node is not known. The nodes tell all of that, and what was
-moved within the last hour: kept is only at how many looks in a row a node has had too much to do.
+moved within the last hour. A node keeps at how many looks in a row a node has had too much to do, or a queue did not
+begin to move, while it leads; and when a slot has moved last, also while it does not.
 """
 
 from __future__ import annotations
@@ -12,28 +13,31 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
+
+from msgspec import structs
 
 from mainstem.model import FeatureLevel, Node, Sample, Topic, partition_of, topic_number_of
 from mainstem.nameserver.cluster.balance_planner import BalancePlanner, PlannedBalance
 from mainstem.nameserver.cluster.node_liveness import LivenessVerdict, NodeState
+from mainstem.nameserver.cluster.unbegun_moves import UNBEGUN_LOOKS_MAX, UnbegunMoves
 from mainstem.nameserver.errors import NameserverError
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.quorum.proposer import NotLeading, Proposer, Unsettled
-from mainstem.nameserver.recent_moves import BY_BALANCER, is_by_balancer
 from mainstem.nameserver.requests import Requests
 from mainstem.nameserver.state.moving_slots import MovingSlots
-from mainstem.nameserver.state.plans.balance_patience import HOUR_SECONDS, EarlierMove, EarlierSlotMove, Patience
+from mainstem.nameserver.state.plans.balance_patience import Patience, own_ages
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.nameserver.state.plans.drain_plan import left_on, moves_under_way
 from mainstem.nameserver.state.plans.queue_plan import QueueShift
-from mainstem.rpc.messages.loads import ToldBalancer, ToldMove, ToldSlotMove
-from mainstem.rpc.messages.metadata import WantMove, WantPreference, WantSlotMove
+from mainstem.rpc.messages.loads import BY_BALANCER, ToldBalancer, ToldSlotMove
+from mainstem.rpc.messages.metadata import WantMove, WantPreference, WantSlotKept, WantSlotMove
 
 QUEUES_SETTLED_SECONDS = 120.0
 """Nothing begins for so long after a queue has moved: until then the rates of its write groups, which are smoothed over
-half a minute, tell of before to more than a fiftieth."""
+half a minute, tell of before to more than a fiftieth. A node that starts does not know when slots have moved, and takes
+it for just then."""
 
 COUNTED = re.compile(r"\b\d+(?= (?:of|s|minutes|moves)\b)")
 """The figures of a reason to wait that go up or down from look to look; not those that name nodes and write groups."""
@@ -91,7 +95,9 @@ class Balancer:
         """`takers`: as `Draining.takers`."""
         self._monotonic = monotonic
         self._slots_moved_at = -math.inf
-        """When slots were on their way at a look, the last time."""
+        """When a slot was on its way, or had moved since the look before."""
+        self._slot_moves = 0
+        """How often slots had moved by the last look, all together."""
         self._settings = settings
         self._planner = planner
         self._quorum = quorum
@@ -101,6 +107,7 @@ class Balancer:
         self._takers = takers
         self._sleep = sleep
         self._patience = Patience(settings.moves_per_hour_max, settings.rest_seconds)
+        self._unbegun = UnbegunMoves()
         self._looked = False
         self._waits_for = ""
         self._moves_last_hour = 0
@@ -114,6 +121,7 @@ class Balancer:
         """Look, and begin what is due, again and again, until cancelled."""
         while True:
             await self._sleep(self._settings.look_seconds)
+            self._look_at_slots()
             if not self._quorum.serves:
                 self._forget()
                 continue
@@ -147,6 +155,7 @@ class Balancer:
 
     def _forget(self) -> None:
         self._patience.forget()
+        self._unbegun.forget()
         self._looked, self._waits_for, self._moves_last_hour = False, "", 0
 
     def _wait(self, why: str) -> None:
@@ -162,21 +171,20 @@ class Balancer:
             may_copy=settings.mode != "leaders", queues=settings.mode == "queues", rest_seconds=settings.rest_seconds
         )
         self._looked = True
-        earlier = [EarlierMove(it.group, it.age_seconds, is_by_balancer(it)) for it in plan.lately]
-        slots = [EarlierSlotMove(it.slot, it.age_seconds, is_by_balancer(it)) for it in plan.slots_lately]
-        remembered: list[ToldMove | ToldSlotMove] = [*plan.lately, *plan.slots_lately]
-        self._moves_last_hour = sum(is_by_balancer(it) and it.age_seconds < HOUR_SECONDS for it in remembered)
+        self._moves_last_hour = len(own_ages([*plan.lately, *plan.slots_lately]))
+        for stuck in self._unbegun.look(self._lookups.moving_slots.wishes, plan.slots_lately):
+            await self._take_back(stuck)
         if why := self._unrest(plan):
             self._patience.forget()
             return why
         if plan.queue is not None:
-            due = self._patience.look_at_queue(plan.queue, earlier, slots)
+            due = self._patience.look_at_queue(plan.queue, plan.lately, plan.slots_lately)
         else:
-            due = self._patience.look(plan.moves, plan.placements, plan.standings, earlier, slots)
+            due = self._patience.look(plan.moves, plan.placements, plan.standings, plan.lately, plan.slots_lately)
+        if isinstance(due.move, QueueShift):
+            return await self._move_queue(due.move)
         if due.move is not None:
             await self._begin(due.move)
-        if due.queue is not None:
-            return await self._move_queue(due.queue)
         return due.waits_for
 
     async def _begin(self, move: BalanceMove) -> None:
@@ -188,6 +196,7 @@ class Balancer:
             told = f"its replica moves from node {move.old} to node {move.new}"
             wanted = WantMove(move.group, move.old, move.new, why)
         await self._change(wanted)
+        self._moves_last_hour += 1
         log.info("write group %d: %s: %s", move.group, told, why)
         self._begun["leader" if move.preferred else "replica"] += 1
 
@@ -204,20 +213,31 @@ class Balancer:
             )
         why = BY_BALANCER + shift.why
         await self._change(WantSlotMove(topic.name, partition, shift.new, why=why))
+        self._moves_last_hour += 1
         log.info("%s moves with slot %d from write group %d to %d: %s", queue, shift.slot, shift.old, shift.new, why)
         self._begun["queue"] += 1
         return ""
 
-    async def _change(self, wanted: WantMove | WantPreference | WantSlotMove) -> None:
+    async def _take_back(self, move: ToldSlotMove) -> None:
+        """Have a queue stay that did not begin to move. Its slot rests, as it was asked for lately."""
+        why = f"{BY_BALANCER}it had not begun at {UNBEGUN_LOOKS_MAX} looks in a row"
+        await self._change(WantSlotKept(move.slot, structs.replace(move, why=why, age_seconds=0.0, taken_back=True)))
+        log.warning(
+            "%s:%d stays in write group %d with slot %d: its move to write group %d, which the balancer asked for, had "
+            "not begun at %d looks in a row",
+            move.topic, move.partition, move.old, move.slot, move.new, UNBEGUN_LOOKS_MAX,
+        )  # fmt: skip
+
+    async def _change(self, wanted: WantMove | WantPreference | WantSlotMove | WantSlotKept) -> None:
+        """Raises what the metadata refuses it with."""
         for outcome in (await self._proposer.propose(self._requests.maker(wanted), b"")).items:
             if isinstance(outcome, NameserverError):
                 raise outcome
-        self._moves_last_hour += 1
 
     def _unrest(self, plan: PlannedBalance) -> str:
         """Why this is no moment to begin anything; empty: it is one."""
         lookups, takers = self._lookups, self._takers()
-        settled_in = QUEUES_SETTLED_SECONDS - self._slots_moved_ago(plan)
+        settled_in = QUEUES_SETTLED_SECONDS - (self._monotonic() - self._slots_moved_at)
         if lookups.feature_level < FeatureLevel.ELASTIC:
             return f"the cluster is at feature level {lookups.feature_level}, and it takes {FeatureLevel.ELASTIC:d}"
         for node in lookups.nodes():
@@ -230,26 +250,26 @@ class Balancer:
                 return f"node {node.node_id} is {verdict.state.value}"
             if node.node_id not in takers:
                 return f"a disk of node {node.node_id} is full or fails"
-        if why := _on_its_way(plan, lookups.moving_slots.wishes):
+        if why := self._on_its_way(plan):
             return why
         if not plan.by_load:
             return "the load of some node is not known"
         return f"a queue has moved: its load is measured where it is in {settled_in:.0f} s" if settled_in > 0 else ""
 
-    def _slots_moved_ago(self, plan: PlannedBalance) -> float:
-        """Seconds since a slot was on its way; it may have come and gone between two looks."""
-        now = self._monotonic()
-        if self._lookups.moving_slots.wishes:
-            self._slots_moved_at = now
-        return min([now - self._slots_moved_at, *(it.age_seconds for it in plan.slots_lately)])
+    def _look_at_slots(self) -> None:
+        """Note whether slots move, or have moved since the last look: every node knows, whichever leads."""
+        slots = self._lookups.moving_slots
+        moves = sum(slots.numbers.values())
+        if slots.wishes or moves != self._slot_moves:
+            self._slots_moved_at, self._slot_moves = self._monotonic(), moves
 
-
-def _on_its_way(plan: PlannedBalance, wishes: Mapping[int, object]) -> str:
-    for group in sorted(plan.placements):
-        if group not in plan.standings:
-            return f"write group {group}: no leader of it tells who its members are"
-    for move in moves_under_way(plan.placements, plan.standings):
-        return f"write group {move.group}: a replica is on its way"
-    for slot in sorted(wishes):
-        return f"slot {slot} is on its way to another write group"
-    return ""
+    def _on_its_way(self, plan: PlannedBalance) -> str:
+        for group in sorted(plan.placements):
+            if group not in plan.standings:
+                return f"write group {group}: no leader of it tells who its members are"
+        for move in moves_under_way(plan.placements, plan.standings):
+            return f"write group {move.group}: a replica is on its way"
+        for slot in sorted(self._lookups.moving_slots.wishes):
+            unbegun = self._unbegun.told(slot)
+            return f"slot {slot} is on its way to another write group{unbegun and f': it {unbegun}'}"
+        return ""

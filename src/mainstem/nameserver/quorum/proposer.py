@@ -127,4 +127,7 @@ class Proposer:
             raise NameserverError(f"a change of {len(payload)} bytes, at most {PAYLOAD_BYTES_MAX}")
         if group.term != term:
             raise NotLeading("another term began while the change was made")
-        return await replica.expect_index(group.propose(payload))
+        outcome = await replica.expect_index(group.propose(payload))
+        if made.logged is not None:
+            made.logged()
+        return outcome

@@ -133,6 +133,8 @@ class Made(NamedTuple):
 
     commands: list[Command]
     refusals: list[Refusal]
+    logged: Callable[[], None] | None = None
+    """Called once the metadata has logged the commands, and no more if that did not come about."""
 
 
 class Ids:

@@ -379,10 +379,17 @@ def _begun(move: BegunMoveView) -> str:
 def _slots_begun(known: ExplainedCluster, concerned: Callable[[QueueShiftView], bool]) -> Iterator[str]:
     for move in [it for it in known.slots_begun if concerned(it)][:BEGUN_SHOWN_MAX]:
         why = f": {move.why}" if move.why else ", as somebody asked for"
-        yield (
-            f"{span(move.age_seconds or 0.0)} ago, {move.topic}:{move.partition} went with its slot from write group "
-            f"{move.old} to write group {move.new}{why}."
-        )
+        ago = span(move.age_seconds or 0.0)
+        if move.taken_back:
+            yield (
+                f"{ago} ago, the move of {move.topic}:{move.partition} from write group {move.old} to write group "
+                f"{move.new} was taken back{why}."
+            )
+        else:
+            yield (
+                f"{ago} ago, {move.topic}:{move.partition} went with its slot from write group {move.old} to write "
+                f"group {move.new}{why}."
+            )
 
 
 def _queue_planned(known: ExplainedCluster, concerned: Callable[[QueueShiftView], bool]) -> Iterator[str]:

@@ -15,11 +15,10 @@ from mainstem.console.views.of_cluster import (
     WriteGroupLoadView,
 )
 from mainstem.model import Topic, partition_of, topic_number_of
-from mainstem.nameserver.recent_moves import BY_BALANCER, is_by_balancer
 from mainstem.nameserver.state.plans.balance_plan import BalanceMove
 from mainstem.nameserver.state.plans.queue_plan import QueueShift
 from mainstem.rpc.messages.cluster import NodeReport
-from mainstem.rpc.messages.loads import ToldMove, ToldNodeLoad, ToldSlotMove, ToldWriteGroupLoad
+from mainstem.rpc.messages.loads import BY_BALANCER, ToldMove, ToldNodeLoad, ToldSlotMove, ToldWriteGroupLoad
 
 TopicByNumber = Callable[[int], Topic | None]
 
@@ -61,7 +60,7 @@ def queue_shift_view(shift: QueueShift | None, topic_by_number: TopicByNumber) -
 def slot_move_view(told: ToldSlotMove) -> QueueShiftView:
     return QueueShiftView(
         topic=told.topic, partition=told.partition, slot=told.slot, old=told.old, new=told.new, why=told.why,
-        age_seconds=told.age_seconds,
+        age_seconds=told.age_seconds, taken_back=told.taken_back,
     )  # fmt: skip
 
 
@@ -76,12 +75,12 @@ def balancer_view(
     if leader is None or leader.balancer is None:
         return None
     told = leader.balancer
-    last = next((it for it in moves if is_by_balancer(it)), None)
+    last = next((it for it in moves if it.by_balancer), None)
     shown = None
     if last is not None:
         why = last.why.removeprefix(BY_BALANCER)
         shown = BalanceMoveView(group=last.group, old=last.old, new=last.new, why=why, preferred=last.preferred)
-    last_slot = next((it for it in slot_moves if is_by_balancer(it)), None)
+    last_slot = next((it for it in slot_moves if it.by_balancer), None)
     last_queue = None
     if last_slot is not None:
         last_queue = structs.replace(slot_move_view(last_slot), why=last_slot.why.removeprefix(BY_BALANCER))

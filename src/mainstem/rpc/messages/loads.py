@@ -14,6 +14,9 @@ WRITE_GROUPS_TOLD_MAX = 1_000
 
 NODES_TOLD_MAX = 1_000
 
+BY_BALANCER = "the balancer: "
+"""The reason of a move that the balancer began starts with it; no other does."""
+
 MOVES_TOLD_MAX = 200
 """Moves that a node remembers to have begun: those of some days of work on a cluster; 40 kB."""
 
@@ -89,11 +92,16 @@ class ToldMove(msgspec.Struct, frozen=True, array_like=True):
     new: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     preferred: bool
     why: str
-    age_seconds: Rate
+    age_seconds: Rate = 0.0
+
+    @property
+    def by_balancer(self) -> bool:
+        return self.why.startswith(BY_BALANCER)
 
 
 class ToldSlotMove(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition was to move from write group `old` to write group `new`, with its slot. `why` is for people."""
+    """A partition was to move from write group `old` to write group `new`, with its slot; or, with `taken_back`, that
+    was taken back before it began. `why` is for people."""
 
     slot: Annotated[int, msgspec.Meta(ge=0)]
     topic: str
@@ -101,7 +109,12 @@ class ToldSlotMove(msgspec.Struct, frozen=True, kw_only=True):
     old: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
     new: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
     why: str
-    age_seconds: Rate
+    age_seconds: Rate = 0.0
+    taken_back: bool = False
+
+    @property
+    def by_balancer(self) -> bool:
+        return self.why.startswith(BY_BALANCER)
 
 
 class ToldBalancer(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 from mainstem.model import LISTENERS_MAX, SLOTS_OF_ALL, FeatureLevel
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.forwarded import ClientTold
-from mainstem.rpc.messages.loads import ToldLoad
+from mainstem.rpc.messages.loads import ToldLoad, ToldSlotMove
 from mainstem.rpc.wire.method import Method, Nothing
 
 Index = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -169,6 +169,8 @@ class WantSlotKept(msgspec.Struct, frozen=True, tag="slot kept"):
     """The slot shall stay where it is: its move is taken back."""
 
     slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS_OF_ALL)]
+    move: ToldSlotMove | None = None
+    """As it is remembered, with the reason; None: it is not."""
 
 
 class WantSlotMoved(msgspec.Struct, frozen=True, tag="slot moved"):

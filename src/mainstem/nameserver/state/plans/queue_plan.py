@@ -27,6 +27,7 @@ from mainstem.nameserver.state.plans.load_plan import (
     WriteGroupTraffic,
     told_value,
 )
+from mainstem.rpc.messages.loads import ToldQueuePart
 
 TARGETS_MAX = 2
 """So many write groups are named for a queue: mostly all are refused, or none, but one may lack earlier records."""
@@ -34,13 +35,6 @@ TARGETS_MAX = 2
 SHIFTS_MAX = 16
 """So many of the shifts that would help are named: to know whether one is refused takes a look at all topics. These are
 those of eight queues, and two write groups tell of no more."""
-
-
-class BusyQueue(NamedTuple):
-    """A queue with its part of the bytes of its write group, 0 to 1."""
-
-    queue_id: int
-    part: float
 
 
 class QueueShift(NamedTuple):
@@ -67,7 +61,7 @@ class _Candidate(NamedTuple):
 def plan_queue_shifts(
     placements: Placements,
     loads: Loads,
-    busiest: Mapping[int, Sequence[BusyQueue]],
+    busiest: Mapping[int, Sequence[ToldQueuePart]],
     slots: Sequence[int],
     keeps_apart: KeepsApart,
     resting: Collection[int] = (),
@@ -101,7 +95,7 @@ def _candidates(
     values: Mapping[int, Values],
     placements: Placements,
     loads: Loads,
-    busiest: Mapping[int, Sequence[BusyQueue]],
+    busiest: Mapping[int, Sequence[ToldQueuePart]],
     slots: Sequence[int],
     node: int,
 ) -> Iterator[_Candidate]:
