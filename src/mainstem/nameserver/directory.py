@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from mainstem.model import OWN_LEVELS, LevelRange
+from mainstem.model import OWN_LEVELS, LevelRange, NodeRole
 from mainstem.nameserver.config import NODE_ID_MAX, NameserverConfig
 from mainstem.nameserver.disk.log_format import LogRecordKind
-from mainstem.nameserver.disk.metadata_files import VOTE, log_path, snapshot_path
+from mainstem.nameserver.disk.metadata_files import DIRECTORY, VOTE, log_path, snapshot_path
 from mainstem.nameserver.disk.metadata_log import MetadataLog, MetadataSnapshot
 from mainstem.nameserver.disk.metadata_recovery import FoundEntries
 from mainstem.nameserver.disk.vote_file import DirectoryOwner, Vote, VoteFile
@@ -168,6 +168,22 @@ async def open_directory(files: Files, config: NameserverConfig, levels: LevelRa
         await directory.close()
         raise
     return directory
+
+
+async def nodes_named(files: Files, node_id: int) -> list[int]:
+    """The other nodes of the cluster that hold something, by the metadata in a stopped node's directory, ascending;
+    none where it has no metadata. Raises `ForeignDirectory` where a node runs, `MetadataCorrupt`, OSError."""
+    if not await files.names(DIRECTORY):
+        return []
+    log, found = await MetadataLog.open(files, bytes_max=0)
+    directory = Directory(files, log, found, MetadataReplica(TopicDefaults({}, node_id)), None)
+    try:
+        await _restore(directory)
+        await directory.apply_committed(all_of_it=True)
+        nodes = directory.replica.state.node_table.nodes.values()
+        return sorted(it.node_id for it in nodes if it.node_id != node_id and it.roles != {NodeRole.BROKER})
+    finally:
+        await directory.close()
 
 
 async def _open_vote(directory: Directory) -> None:

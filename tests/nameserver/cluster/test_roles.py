@@ -9,6 +9,7 @@ from tests.nameserver.nameservers import Nameservers, simulate
 
 from mainstem.model import FeatureLevel, LevelRange, NodeRole
 from mainstem.nameserver.cluster.node_liveness import NodeState
+from mainstem.nameserver.directory import nodes_named
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidMembership, InvalidPlacement, InvalidRoles
 
 METADATA_ALONE = (NodeRole.NAMESERVER,)
@@ -47,6 +48,26 @@ def test_replicas_are_placed_where_they_are_stored_and_clients_are_sent_to_broke
             await operations.move_replica(0, 4)
         with pytest.raises(InvalidMembership, match="node 4 does not have the role nameserver"):
             await operations.change_member(1, 4)
+        await cluster.close()
+
+    simulate(scenario())
+
+
+def test_a_stopped_node_names_the_others_that_hold_something_by_its_metadata() -> None:
+    async def scenario() -> None:
+        cluster = await trio_and_two(70)
+        cluster.roles[6] = (NodeRole.BROKER,)
+        await cluster.start(6)
+        await cluster.start(7)
+        await cluster.stop(7)
+        operations = cluster.running[await cluster.elected()].operations
+        await cluster.until(lambda: cluster.running[1].lookups.verdict(7).state is NodeState.DEAD)
+        await operations.set_draining(7, draining=True)
+        await operations.remove_node(7)
+        await cluster.settled()
+        for node_id, others in ((1, [2, 3, 4, 5]), (4, [])):
+            await cluster.stop(node_id)
+            assert await nodes_named(cluster.disks[node_id], node_id) == others
         await cluster.close()
 
     simulate(scenario())

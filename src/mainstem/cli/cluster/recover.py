@@ -211,7 +211,9 @@ def _offsets(first: int, last: int) -> str:
 
 
 async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
+    from mainstem.nameserver.directory import nodes_named
     from mainstem.nameserver.disk.starts_file import NAME, StartsFile
+    from mainstem.nameserver.errors import NameserverError
     from mainstem.storage.disks.disk_files import DiskFiles
 
     if not (write_dir / NAME).exists():
@@ -222,6 +224,8 @@ async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
         starts = await StartsFile.open(files, None)
         remembers = starts.remembers
         given_up = sorted(remembers.seen)
+        if alone:  # some it may never have met
+            given_up = sorted({*given_up, *await nodes_named(files, remembers.node_id)})
         if alone and not given_up:
             raise CommandFailed(f"{write_dir} knows of no other nodes, so there are none to go on without")
         click.echo(
@@ -244,6 +248,8 @@ async def _recover(write_dir: Path, *, alone: bool, yes: bool) -> None:
         else:
             click.echo("nothing was changed; give --yes to do it")
         await starts.close()
+    except NameserverError as error:
+        raise CommandFailed(str(error)) from error
     finally:
         await files.close()
         os.close(locked)
