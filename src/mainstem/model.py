@@ -322,6 +322,7 @@ class TopicSettings:
     retention_bytes: int = -1
     retention_records: int = -1
     segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
     segment_records: int = -1
     max_message_bytes: int = 1_048_588
     min_insync_replicas: int = 1

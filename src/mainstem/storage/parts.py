@@ -62,9 +62,9 @@ from mainstem.storage.setup import StorageSetup
 from mainstem.storage.split.compaction_log import LocalCompactionLog
 from mainstem.storage.split.merge_log import LocalMergeLog
 from mainstem.storage.split.merge_room import MergeRoom
+from mainstem.storage.split.run_ages import RunAges
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.split.split_recording import OwnRecording, SharedRecording, SplitRecording
-from mainstem.storage.split.tier_ages import TierAges
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
@@ -391,7 +391,7 @@ class StorageParts:
             shared=setup.shared,
             joins=setup.joins_segments,
         )
-        self.tier_ages = ages = TierAges(
+        self.run_ages = ages = RunAges(
             self.placement.groups,
             self.placement.groups_of,
             setup.topics,
@@ -609,7 +609,7 @@ class StorageParts:
         self._spread()
         self.remote.grow()
         for part in (
-            self.waiting, self.stretch_giving, self.tier_log, self.tier_ages, self.merge_log, self.compaction_log
+            self.waiting, self.stretch_giving, self.tier_log, self.run_ages, self.merge_log, self.compaction_log
         ):  # fmt: skip
             part.grow(groups)
         self.replication.grow()

@@ -27,8 +27,8 @@ from mainstem.storage.queue_store.changes.aged_runs import AgedOf
 from mainstem.storage.remote.decided.remote_changes import WantedChange, commands
 from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.split.run_ages import RunAges
 from mainstem.storage.split.split_lease import SplitLease
-from mainstem.storage.split.tier_ages import TierAges
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.split.tier_service import TierService
 from mainstem.storage.store_files.object_names import file_objects
@@ -127,7 +127,7 @@ class TieredStore(RealStore):
         self.topics: list[Topic] = []
         """Those that the settings of copying are read from; without any, classes alone say what moves."""
         self.logged: LoggedTier
-        self.tier_ages: TierAges
+        self.run_ages: RunAges
         self.tier_log: LocalTierLog
         self.service: TierService
         self.held: HeldLease
@@ -137,7 +137,7 @@ class TieredStore(RealStore):
         """The store between its start and its end."""
         tier = await RemoteTier.open(str(self.root.parent / "remote.sqlite"), self.clock.now_ms)
         self.logged = LoggedTier(tier)
-        self.tier_ages = TierAges(
+        self.run_ages = RunAges(
             GROUPS, lambda queue_ids: groups_at(queue_ids, queue_ids), lambda: self.topics, lambda: self.allowed,
             AgreedClock(self.clock, lambda: self.quorum or [self.clock.now_ms()]),
         )  # fmt: skip
@@ -181,7 +181,7 @@ class TieredStore(RealStore):
         return self.tier_log.borders(group)
 
     async def ages(self) -> AgedOf:
-        return await self.tier_ages.aged()
+        return await self.run_ages.aged()
 
     # --- a splitter -----------------------------------------------------------------------------------------
 

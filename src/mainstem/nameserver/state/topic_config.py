@@ -160,7 +160,8 @@ TOPIC_CONFIGS: Mapping[str, DeclaredConfig] = {
             minimum=1,
             broker_names=("log.cleaner.max.compaction.lag.ms",),
             documentation="How old a record of a compacted topic may grow before it is compacted, though little of "
-            "its queue waits for that; not less than min.compaction.lag.ms.",
+            "its queue waits for that, or segment.ms is more; not less than min.compaction.lag.ms. Less than 600000 "
+            "counts as that.",
         ),
         DeclaredConfig(
             name="max.message.bytes",
@@ -331,8 +332,9 @@ TOPIC_CONFIGS: Mapping[str, DeclaredConfig] = {
             default="604800000",
             minimum=1,
             broker_names=("log.roll.ms", "log.roll.hours"),
-            documentation="The age at which a file of a partition's log is closed.",
-            without_effect=f"{_JOURNAL} Nothing waits for a file to be closed: retention removes what is due from any.",
+            documentation="How old records of a compacted topic grow before they can be compacted, though little is "
+            "written: in Kafka, the age at which a file of the log is closed. Less than 600000 counts as that. "
+            "Retention does not wait for a file to be closed: it removes what is due from any.",
         ),
         DeclaredConfig(
             name="segment.records",
@@ -392,6 +394,7 @@ def topic_settings(configs: Mapping[str, str], defaults: Mapping[str, str]) -> T
         retention_bytes=cast(int, value("retention.bytes")),
         retention_records=cast(int, value("retention.records")),
         segment_bytes=cast(int, value("segment.bytes")),
+        segment_ms=cast(int, value("segment.ms")),
         segment_records=cast(int, value("segment.records")),
         max_message_bytes=cast(int, value("max.message.bytes")),
         min_insync_replicas=cast(int, value("min.insync.replicas")),

@@ -16,7 +16,7 @@ import numpy.typing
 
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.merging.merge_lines import SEGMENT_BYTES_MAX, Integers, MergeLines
-from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
+from mainstem.storage.store_files.store_file import COMPACTED_CLASS, INTERNAL_CLASS, REMOTE_CLASS_SUFFIX
 
 TASK_ROWS_MAX = 1 << 20
 """Extents of the inputs that one task moves, unless a single output has more: their rows take 64 MiB, and some more
@@ -37,7 +37,7 @@ class Moves(enum.IntEnum):
     NEVER = 2
 
 
-STAYING = frozenset({"internal", "compact"})
+STAYING = frozenset({INTERNAL_CLASS, COMPACTED_CLASS})
 """Retention classes of which the remote tier gets nothing: a copy there would keep what compaction removes here."""
 
 

@@ -45,7 +45,7 @@ from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
 from mainstem.storage.state.manifest_queue import ManifestQueue
 from mainstem.storage.state.shared_splits import SharedSplits
-from mainstem.storage.store_files.store_file import NEVER_COMPACTED, StoreFile
+from mainstem.storage.store_files.store_file import COMPACTED_CLASS, INTERNAL_CLASS, NEVER_COMPACTED, StoreFile
 from mainstem.storage.write_groups.write_group import WriteGroup
 
 log = logging.getLogger(__name__)
@@ -67,11 +67,6 @@ RUN_SECONDS_MAX = 24 * 3600.0
 
 STRETCHES_HELD_MAX = 20_000_000
 """Stretches of one file: more than the queues that a node has memory for."""
-
-COMPACTED_CLASS = "compact"
-"""The retention class of runs whose queues are compacted…"""
-INTERNAL_CLASS = "internal"
-"""…and of those of internal topics, which are compacted, too, but lack no offset."""
 
 FAILURES = (MainstemError, OSError, ValueError)
 """The errors that keep one replica from helping, or one file from being mended now."""

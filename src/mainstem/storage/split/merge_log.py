@@ -34,7 +34,7 @@ TOPICS_PER_TURN = 2_000
 
 
 async def no_ages() -> AgedOf:
-    """The limits where no remote tier is."""
+    """The limits where runs wait until they are enough."""
     return none_aged
 
 
@@ -62,7 +62,7 @@ class LocalMergeLog:
         """`bounds_in` and `log_starts` say which offsets of queues a write group has, and which are live; `gaps_in`:
         which offsets between them it lacks; `confirm`
         returns when the log starts of before can no longer be taken back; `allowed`: merged files may be written;
-        `borders`: how far the remote tier has come; `ages`: for how long runs wait for it at the most; `room`: the one
+        `borders`: how far the remote tier has come; `ages`: for how long runs wait at the most; `room`: the one
         command that names all files of a merge, None: a manifest takes however many; `joins`: queue segments are
         to be one file each."""
         self._store = store

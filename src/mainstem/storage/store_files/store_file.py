@@ -38,6 +38,11 @@ TEMPORARY_INFIX = ".tmp-"
 REMOTE_CLASS_SUFFIX = "+remote"
 """Retention classes end with this whose files move to the remote tier."""
 
+COMPACTED_CLASS = "compact"
+"""The retention class of runs whose queues are compacted…"""
+INTERNAL_CLASS = "internal"
+"""…and of those of internal topics, which are compacted, too, but lack no offset."""
+
 MANY_GROUPS = -1
 NO_OFFSET = -1
 NEVER_COMPACTED = -1

@@ -15,7 +15,7 @@ import numpy.typing
 
 from mainstem.model import Topic, TopicSettings
 from mainstem.storage.extents.extent_index import QueueIds, Rows
-from mainstem.storage.store_files.store_file import REMOTE_CLASS_SUFFIX
+from mainstem.storage.store_files.store_file import COMPACTED_CLASS, INTERNAL_CLASS, REMOTE_CLASS_SUFFIX
 
 Numbers = numpy.typing.NDArray[numpy.int64]
 Flags = numpy.typing.NDArray[numpy.bool_]
@@ -43,9 +43,9 @@ def retention_class(topic: Topic) -> str:
     move to the remote tier."""
     settings = topic.settings
     if keeps_all(topic):
-        return "internal"
+        return INTERNAL_CLASS
     if "compact" in settings.cleanup_policy:
-        return "compact"
+        return COMPACTED_CLASS
     moves = settings.remote_storage_enable and not settings.remote_log_copy_disable
     return _lifetime_class(settings) + (REMOTE_CLASS_SUFFIX if moves else "")
 

@@ -1,8 +1,8 @@
 """Finds the runs that have waited for so long that they are merged however few they are.
 
-The remote tier takes no runs, so what a write group has in runs stays on disk until it has enough to merge; a write
-group that nobody writes to any more never has. A run is as old as this node has seen it: what batches say of their age
-is what clients say.
+Neither the remote tier nor a compaction takes runs, so what a write group has in runs stays as it is until that is
+enough to merge; a write group that nobody writes to any more never has enough. A run is as old as this node has seen
+it: what batches say of their age is what clients say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from mainstem.storage.merging.merge_outputs import STAYING
 from mainstem.storage.merging.merge_spans import RUNS, SpanRows
 from mainstem.storage.queue_store.manifest.in_memory.file_table import NOT_SEEN
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
-from mainstem.storage.store_files.store_file import moves
+from mainstem.storage.store_files.store_file import COMPACTED_CLASS, moves
+
+NEVER_AGED = -1
+"""A time that no run was seen before."""
 
 
 class AgedBefore(NamedTuple):
@@ -27,7 +30,9 @@ class AgedBefore(NamedTuple):
     """Those of retention classes that move to the remote tier."""
     others_ms: int
     """The others, but for classes of which nothing ever moves: they may hold what a topic had before it asked for the
-    tier."""
+    tier, or was compacted."""
+    compacted_ms: int = NEVER_AGED
+    """Those of compacted topics."""
 
 
 AgedOf = Callable[[int], AgedBefore | None]
@@ -35,7 +40,7 @@ AgedOf = Callable[[int], AgedBefore | None]
 
 
 def none_aged(group: int) -> None:
-    """The answer where no remote tier is."""
+    """The answer where runs wait until they are enough."""
     return
 
 
@@ -61,7 +66,8 @@ def _are_aged(chunk: Chunk, pages: Pages, before: AgedBefore) -> numpy.typing.ND
         mine = rows // pages.size == number
         at, page = rows[mine] % pages.size, pages.pages[number]
         limits = numpy.where(page.rows.in_classes(moves)[at], before.moving_ms, before.others_ms)
-        may_move = ~page.rows.in_classes(lambda name: name in STAYING)[at]
+        limits[page.rows.in_classes(lambda name: name in STAYING)[at]] = NEVER_AGED
+        limits[page.rows.in_classes(lambda name: name == COMPACTED_CLASS)[at]] = before.compacted_ms
         seen_ms = page.seen[at]
-        aged[mine] = (page.rows.column("level")[at] == RUNS) & may_move & (seen_ms != NOT_SEEN) & (seen_ms < limits)
+        aged[mine] = (page.rows.column("level")[at] == RUNS) & (seen_ms != NOT_SEEN) & (seen_ms < limits)
     return aged
