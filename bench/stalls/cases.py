@@ -62,9 +62,7 @@ async def retention_pass(node: CrowdedNode) -> None:
     kept, none = (manifest._mirror, manifest.files, manifest.seen), FileTable()
     manifest._mirror, manifest.files, manifest.seen = Mirror(none), none, SeenTimes(none)
     try:
-        retention = storage.maintenance._retention
-        assert retention is not None
-        await retention.run()
+        await storage.maintenance._retaining["retention"]()
     finally:
         manifest._mirror, manifest.files, manifest.seen = kept
 

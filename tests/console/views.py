@@ -36,6 +36,7 @@ from mainstem.console.views.of_store import (
     MergeView,
     RemoteView,
     RemoteWriteGroupView,
+    RetainedView,
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,
@@ -307,6 +308,9 @@ class FakeViews:
             structs.replace(store, **place, **levels),
             structs.replace(usage, **place, levels=[]),
         )
+
+    async def retain(self) -> RetainedView | str:
+        return RetainedView(files=3, bytes=5 << 20, remote_files=1, remote_bytes=1 << 30)
 
     async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
         if request.names == ["whole.pack"]:

@@ -31,6 +31,7 @@ from mainstem.console.views.asked_changes import (
     RebalanceRequest,
     RemoveNodeRequest,
     ReplaceNodeRequest,
+    RetainRequest,
     TenantRemoval,
     TenantRequest,
     TransferLeaderRequest,
@@ -99,6 +100,7 @@ class Console:
             Route("/v1/groups/{name:path}", self._limited(self._group_lag)),
             Route("/v1/split", self._limited(self._split)),
             Route("/v1/store", self._limited(self._store)),
+            Route("/v1/store/retain", self._limited(self._retain), methods=["POST"]),
             Route("/v1/store/give-up", self._limited(self._give_up), methods=["POST"]),
             Route("/v1/store/usage", self._limited(self._store_usage)),
             Route("/v1/store/usage/{name}", self._limited(self._store_usage)),
@@ -205,6 +207,14 @@ class Console:
     async def _feature_level(self, request: Request) -> Response:
         wanted = await self._posted(request, FeatureLevelRequest)
         return self._done(request, wanted, await self._views.cluster.raise_feature_level(wanted.level))
+
+    async def _retain(self, request: Request) -> Response:
+        wanted = await self._posted(request, RetainRequest)
+        done = await self._store_views.retain()
+        if isinstance(done, str):
+            return self._done(request, wanted, done)
+        self._tell(request, wanted, None)
+        return _json(done)
 
     async def _give_up(self, request: Request) -> Response:
         wanted = await self._posted(request, GiveUpRequest)

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import SmallNode, simulated
 
-from mainstem.storage.upkeep.maintenance import UpkeepStep
+from mainstem.storage.upkeep.maintenance import UpkeepStep, in_turn
 
 BLOCKS = 40
 """Some segments full."""
@@ -158,6 +158,34 @@ def test_a_step_that_fails_every_other_time_is_told_no_more_often(caplog: pytest
         run_for(119.0, UpkeepStep("rolling", 1.0, now_and_then))
     assert times > 100
     assert len(caplog.records) == 4, "twice that it fails, twice that it goes on"
+
+
+def test_a_round_that_somebody_asks_for_waits_for_the_one_under_way() -> None:
+    under_way: list[int] = []
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        under_way.append(len(under_way))
+        assert under_way == [0], "one at a time"
+        await asyncio.sleep(1.0)
+        under_way.clear()
+        done += 1
+        if done == 1:
+            await no_room()
+
+    async def story() -> list[BaseException | None]:
+        round_of = in_turn(work)
+        return list(await asyncio.gather(*(round_of() for _ in range(3)), return_exceptions=True))
+
+    loop = SimulatedLoop()
+    try:
+        failed, *others = loop.run_until_complete(story())
+    finally:
+        loop.close()
+    assert isinstance(failed, OSError)
+    assert others == [None, None], "the next one goes on"
+    assert done == 3, "each of those who asked has a round that began behind the question"
 
 
 async def no_room() -> None:

@@ -15,6 +15,7 @@ command = LazyGroup(
         "merge": LazyCommand("mainstem.cli.store.merge", "Merge runs into packed files and queue segments."),
         "probe": LazyCommand("mainstem.cli.store.probe", "Find out what an object store can do."),
         "repair": LazyCommand("mainstem.cli.store.repair", "Make anew what the rest of the store tells."),
+        "retain": LazyCommand("mainstem.cli.store.retain", "Apply retention now, not at its next round."),
         "status": LazyCommand("mainstem.cli.store.status", "Show levels, merges and damaged files."),
         "tier": LazyCommand("mainstem.cli.store.tier", "Upload merged files to the remote tier."),
         "usage": LazyCommand("mainstem.cli.store.usage", "Show which topic takes how much, on which level."),

@@ -35,6 +35,18 @@ class FeatureLevelRequest(msgspec.Struct, frozen=True, kw_only=True):
         return "cluster:"
 
 
+class RetainRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a POST to `/v1/store/retain`."""
+
+    @property
+    def operation(self) -> str:
+        return "RetainStore"
+
+    @property
+    def resource(self) -> str:
+        return "store:"
+
+
 class GiveUpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a POST to `/v1/store/give-up`."""
 

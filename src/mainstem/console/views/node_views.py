@@ -10,7 +10,7 @@ from mainstem.console.views.of_cluster import BalanceView, ClusterView
 from mainstem.console.views.of_explanation import ExplanationView
 from mainstem.console.views.of_groups import GroupLagsView
 from mainstem.console.views.of_split import SplitEndpoint, SplitView
-from mainstem.console.views.of_store import GiveUpView, StoreUsageView, StoreView
+from mainstem.console.views.of_store import GiveUpView, RetainedView, StoreUsageView, StoreView
 from mainstem.console.views.of_tenants import TenantUsageView, TenantView
 from mainstem.console.views.of_topics import TopicSummary, TopicView
 from mainstem.group_lag import GroupLag
@@ -114,6 +114,10 @@ class StoreViews(Protocol):
     async def split(self) -> SplitView: ...
 
     async def store(self) -> StoreView: ...
+
+    async def retain(self) -> RetainedView | str:
+        """Apply retention now. Returns why that cannot be, or what went."""
+        ...
 
     async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
         """Give up files that are lost, or say what would be given up. Returns why that cannot be, or what it is."""

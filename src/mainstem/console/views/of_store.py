@@ -118,6 +118,17 @@ class GivenUpFileView(msgspec.Struct, frozen=True, kw_only=True):
     fault: str
 
 
+class RetainedView(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that went while a node applied retention."""
+
+    files: int
+    """Of disk 2."""
+    bytes: int
+    remote_files: int
+    """Of the object store, of write groups that the node leads."""
+    remote_bytes: int
+
+
 class GiveUpView(msgspec.Struct, frozen=True, kw_only=True):
     """The files that were given up, or would be."""
 

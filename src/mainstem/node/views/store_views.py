@@ -27,6 +27,7 @@ from mainstem.console.views.of_store import (
     MergeView,
     RemoteView,
     RemoteWriteGroupView,
+    RetainedView,
     StoreUsageView,
     StoreView,
     StoreWriteGroupView,
@@ -42,6 +43,7 @@ from mainstem.ports import Clock
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.urls import GuardedStore
+from mainstem.storage.queue_store.changes.file_retention import DroppedFiles
 from mainstem.storage.queue_store.changes.merges import HeldFor
 from mainstem.storage.queue_store.manifest.in_memory.file_table import Level
 from mainstem.storage.queue_store.store import QueueStore
@@ -230,6 +232,28 @@ class LocalStoreViews:
             ],
             given_up_count=sum(len(tier.given_up(group)) for group in counts),
         )
+
+    async def retain(self) -> RetainedView | str:
+        if self._config.read_only:
+            return "this node changes nothing: it only shows what a store has"
+        before, remote_before = self._dropped()
+        try:
+            await self._storage.maintenance.retain()
+        except (StorageError, OSError) as error:
+            return str(error)
+        after, remote_after = self._dropped()
+        return RetainedView(
+            files=after.files - before.files,
+            bytes=after.bytes - before.bytes,
+            remote_files=remote_after.files - remote_before.files,
+            remote_bytes=remote_after.bytes - remote_before.bytes,
+        )
+
+    def _dropped(self) -> tuple[DroppedFiles, DroppedFiles]:
+        """By retention, of disk 2 and of the object store."""
+        dead, copies = self._storage.queue_store.retention.dropped, self._storage.local_copies.dropped
+        here = DroppedFiles(dead.files + copies.files, dead.bytes + copies.bytes)
+        return here, self._storage.remote_retention.dropped
 
     async def give_up(self, request: GiveUpRequest) -> GiveUpView | str:
         if self._config.read_only:

@@ -36,6 +36,7 @@ from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import QueueLiveness
+from mainstem.storage.queue_store.changes.file_retention import DroppedFiles
 from mainstem.storage.queue_store.changes.row_facts import RowFacts
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.store import QueueStore
@@ -161,6 +162,11 @@ class LocalCopies:
         span of each write group has such files."""
         self._dropped_files = 0
         self._dropped_bytes = 0
+
+    @property
+    def dropped(self) -> DroppedFiles:
+        """Those that the remote tier has."""
+        return DroppedFiles(self._dropped_files, self._dropped_bytes)
 
     async def run(self) -> None:
         """One round over all local files of the remote tier's topics."""

@@ -66,6 +66,20 @@ EXPIRY_STEP = 16_384
 """Producers checked in one turn of the event loop: a tenth of a millisecond, some more when all of them expire."""
 
 
+Work = Callable[[], Awaitable[None]]
+
+
+def in_turn(work: Work) -> Work:
+    """The same work, of which a call waits for the one before."""
+    lock = asyncio.Lock()
+
+    async def one_at_a_time() -> None:
+        async with lock:
+            await work()
+
+    return one_at_a_time
+
+
 class UpkeepStep:
     """One background step, repeated by a task of its own; it logs and counts its failures."""
 
@@ -155,9 +169,8 @@ class Maintenance:
         self._journal = journal
         self._groups = groups
         self._state = state
-        self._retention = retention
-        self._tiering = tiering
         retaining = {"retention": retention.run, **tiering} if retention is not None else tiering
+        self._retaining = {name: in_turn(work) for name, work in retaining.items()}
         self._checkpointer = checkpointer
         self._write_loop = write_loop
         self._waiting = waiting
@@ -176,7 +189,7 @@ class Maintenance:
             UpkeepStep("scrubbing", SCRUB_SECONDS, scrubber.round),
             UpkeepStep("manifest pages", FOLD_SECONDS, fold),
             *([UpkeepStep("restored objects", RESTORED_SECONDS, restored)] if restored is not None else []),
-            *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in retaining.items()),
+            *(UpkeepStep(name, config.retention_check_seconds, work) for name, work in self._retaining.items()),
             UpkeepStep("producer expiry", config.retention_check_seconds, self.expire_producers),
         )
 
@@ -227,10 +240,9 @@ class Maintenance:
         return extent_rows(found.header, found.directory)
 
     async def retain(self) -> None:
-        """Apply the topics' retention, and forget producers that were not seen for long."""
-        if self._retention is not None:
-            await self._retention.run()
-        for work in self._tiering.values():
+        """Apply the topics' retention at once, behind rounds under way, and forget producers that were not seen for
+        long."""
+        for work in self._retaining.values():
             await work()
         await self.expire_producers()
 

@@ -18,6 +18,7 @@ import numpy.typing
 from mainstem.model import Sample, topic_number_of
 from mainstem.storage.placement import Placement
 from mainstem.storage.queue_liveness import GONE, QueueLiveness
+from mainstem.storage.queue_store.changes.file_retention import DroppedFiles
 from mainstem.storage.queue_store.manifest.in_memory.file_table import Page
 from mainstem.storage.store_files.store_file import MANY_GROUPS, StoreFile
 from mainstem.storage.upkeep.remote_files import RemoteFiles
@@ -50,6 +51,11 @@ class RemoteRetention:
         self._names_bytes_max = names_bytes_max
         self._dropped_files = 0
         self._dropped_bytes = 0
+
+    @property
+    def dropped(self) -> DroppedFiles:
+        """Those in which this node, as a leader, found nothing live."""
+        return DroppedFiles(self._dropped_files, self._dropped_bytes)
 
     async def run(self) -> None:
         """One round over all remote files."""

@@ -9,6 +9,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Container, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy
 import numpy.typing
@@ -31,6 +32,13 @@ deleted."""
 LogStartsOf = Callable[[QueueIds], numpy.typing.NDArray[numpy.int64]]
 EverIn = Callable[[QueueIds, Collection[int]], numpy.typing.NDArray[numpy.bool_]]
 """Tells which of these queues are in one of these write groups, or have been."""
+
+
+class DroppedFiles(NamedTuple):
+    """Files that went since the start."""
+
+    files: int
+    bytes: int
 
 
 class FileVerdict(enum.Enum):
@@ -66,6 +74,11 @@ class FileRetention:
         self._orphans = orphans
         self._dropped_files = 0
         self._dropped_bytes = 0
+
+    @property
+    def dropped(self) -> DroppedFiles:
+        """Those in which nothing was live."""
+        return DroppedFiles(self._dropped_files, self._dropped_bytes)
 
     async def retain(
         self,
