@@ -16,11 +16,14 @@ from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import (
     REPORT,
     TRANSFER_LEADER,
+    WRITE_GROUP_BYTES,
     LedWriteGroup,
+    MembersOf,
     MemberState,
     NodeReport,
     TransferLeader,
     TransferRefused,
+    WriteGroupBytes,
     WriteGroupsNotLed,
 )
 from mainstem.rpc.messages.loads import ToldBalancer, ToldLoads, ToldMove, ToldSlotMove
@@ -65,11 +68,15 @@ class NodeReports:
         async def report(call: RpcCall[Nothing]) -> Reply[NodeReport]:
             return Reply(self.own())
 
+        async def replica_bytes(call: RpcCall[MembersOf]) -> Reply[WriteGroupBytes]:
+            return Reply(WriteGroupBytes(self._replica_bytes(call.request.group)))
+
         async def transfer(call: RpcCall[TransferLeader]) -> Reply[Nothing]:
             self._transfer_here(call.request)
             return Reply(Nothing())
 
         handlers.unary(REPORT, report)
+        handlers.unary(WRITE_GROUP_BYTES, replica_bytes)
         handlers.unary(TRANSFER_LEADER, transfer)
 
     def own(self) -> NodeReport:
@@ -146,6 +153,30 @@ class NodeReports:
         except RpcError:
             return None
         return reply.message
+
+    async def bytes_of(self, replicas: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """The bytes that are copied for each of these replicas (write group, node), as their nodes tell; those of nodes
+        that do not answer in time, or do not know the question, are left out."""
+        asked = list(replicas)
+        found = await asyncio.gather(*(self._bytes_of(group, node_id) for group, node_id in asked))
+        return {replica: count for replica, count in zip(asked, found, strict=True) if count is not None}
+
+    async def _bytes_of(self, group: int, node_id: int) -> int | None:
+        try:
+            if node_id == self._node_id or self._calls is None:
+                return self._replica_bytes(group)
+            reply = await self._calls.call(
+                node_id, WRITE_GROUP_BYTES, MembersOf(group), timeout_seconds=REPORT_SECONDS_MAX
+            )
+        except RpcError:
+            return None
+        return reply.message.bytes
+
+    def _replica_bytes(self, group: int) -> int:
+        """Raises `WriteGroupsNotLed`."""
+        if self._storage is None or not 0 <= group < len(self._storage.groups):
+            raise WriteGroupsNotLed(f"node {self._node_id} has no write group {group}")
+        return self._storage.replica_bytes(group)
 
     async def transfer_leader(
         self, group: int, to: int, leader_of: Callable[[int], int], groups: int, *, close_behind: bool = False

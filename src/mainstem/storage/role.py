@@ -74,6 +74,14 @@ class Storage(StorageParts):
         if self.owner_beats is not None:
             self.tasks.append(start(self.owner_beats.run, "owner of the remote tier"))
 
+    def replica_bytes(self, group: int) -> int:
+        """The bytes that another node would copy for a replica of a write group: what is not split yet, and the files
+        on disk 2 of this node's own."""
+        manifest = self.queue_store.stored.manifest
+        unsplit, _oldest = self.state.journal_map.data_after(group, self.state.manifest.reached(group))
+        names = set() if self.setup.shared else {entry.name for entry in manifest.ranges(group)}
+        return unsplit + sum(manifest.files[name].bytes for name in names)
+
     async def close(self) -> None:
         """Write what was appended, checkpoint, close the files. Steps that a failed disk does not allow are left out:
         the next start does without them."""

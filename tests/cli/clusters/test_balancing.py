@@ -72,3 +72,26 @@ def test_a_plan_names_the_command_that_moves_a_queue(capsys: pytest.CaptureFixtu
         "orders:3 had better go from write group 0 to 1, whose nodes copy the former one first: sent 180.0 MB/s: "
         "mainstem cluster move-queue orders:3 --to 1"
     ) in " ".join(capsys.readouterr().out.split())
+
+
+def printed(capsys: pytest.CaptureFixture[str], *moves: BalanceMoveView, bytes_per_second: int = 1 << 20) -> str:
+    print_plan(BalanceView(moves=moves, by_load=True, bytes_per_second=bytes_per_second))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_plan_says_how_much_is_copied_and_for_how_long_at_least(capsys: pytest.CaptureFixture[str]) -> None:
+    copies = [BalanceMoveView(group=it, old=1 + it % 2, new=4, why="busy", bytes=90 << 20) for it in range(3)]
+    leads = BalanceMoveView(group=9, old=1, new=2, why="busy", preferred=True)
+    told = printed(capsys, *copies, leads)
+    assert "0 replica 1 4 90.0 MiB busy" in told
+    assert "9 leader 1 2 - busy" in told
+    assert "3 replicas would move, 270.0 MiB in all, one at a time to each node, " in told
+    assert told.endswith("at 1.0 MiB/s at most: 4 min 30 s at least")
+    assert "as fast as it goes" in printed(capsys, *copies, bytes_per_second=0)
+
+
+def test_a_plan_does_not_add_up_what_some_nodes_do_not_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    known = BalanceMoveView(group=0, old=1, new=4, why="busy", bytes=5 << 20)
+    told = printed(capsys, known, structs.replace(known, group=1, bytes=None))
+    assert "1 replica 1 4 - busy" in told
+    assert told.endswith("2 replicas would move, one at a time to each node, at 1.0 MiB/s at most")

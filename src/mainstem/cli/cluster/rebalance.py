@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import partial
 
 import click
@@ -10,7 +11,7 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options
-from mainstem.cli.terminal.output import counted, print_json, print_table, print_text, size
+from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text, size
 from mainstem.cli.terminal.progress_line import StatusLine
 from mainstem.console.views.asked_changes import RebalanceRequest
 from mainstem.console.views.of_cluster import BalanceView
@@ -55,8 +56,11 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
 
 def print_plan(plan: BalanceView) -> None:
     print_table(
-        [">GROUP", "WHAT", ">FROM", ">TO", "~WHY"],
-        [(move.group, "leader" if move.preferred else "replica", move.old, move.new, move.why) for move in plan.moves],
+        [">GROUP", "WHAT", ">FROM", ">TO", ">SIZE", "~WHY"],
+        [
+            (move.group, "leader" if move.preferred else "replica", move.old, move.new, size(move.bytes), move.why)
+            for move in plan.moves
+        ],
         empty="nothing is to move now" if plan.staying else "replicas are spread evenly: nothing is to move",
     )
     for node in plan.without_room:
@@ -77,11 +81,30 @@ def print_plan(plan: BalanceView) -> None:
         print_text(f"{counted(led, 'write group')} would be led by another node, within seconds")
     if replicas := len(plan.moves) - led:
         pace = f"at {size(plan.bytes_per_second)}/s at most" if plan.bytes_per_second else "as fast as it goes"
-        print_text(f"{counted(replicas, 'replica')} would move, one at a time to each node, {pace}")
+        told = f"{counted(replicas, 'replica')} would move{_in_all(plan)}, one at a time to each node, {pace}"
+        print_text(f"{told}{_lasting(plan)}")
     if not plan.by_load:
         print_text("replicas are counted, as the load of some node is not known")
     for reason in plan.waits_for:
         print_text(f"waits: {reason}")
+
+
+def _in_all(plan: BalanceView) -> str:
+    """How much is copied, if all nodes tell."""
+    sizes = [move.bytes for move in plan.moves if not move.preferred]
+    known = [count for count in sizes if count is not None]
+    return f", {size(sum(known))} in all" if len(known) == len(sizes) else ""
+
+
+def _lasting(plan: BalanceView) -> str:
+    """How long that takes at least: as long as the node that takes most, or gives most."""
+    if not plan.bytes_per_second or not _in_all(plan):
+        return ""
+    busiest = Counter[tuple[str, int]]()
+    for move in plan.moves:
+        busiest["to", move.new] += move.bytes or 0
+        busiest["from", move.old] += move.bytes or 0
+    return f": {duration(max(busiest.values()) / plan.bytes_per_second)} at least"
 
 
 def _carry_out(node: HttpNode) -> tuple[int, int]:

@@ -153,6 +153,8 @@ class BalanceMoveView(msgspec.Struct, frozen=True, kw_only=True):
     new: int
     why: str
     preferred: bool = False
+    bytes: int | None = None
+    """Copied for the replica. None: nothing is, or it is not known, or this is not a plan of a rebalance."""
 
 
 class QueueShiftView(msgspec.Struct, frozen=True, kw_only=True):

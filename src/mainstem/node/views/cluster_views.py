@@ -259,8 +259,11 @@ class LocalClusterViews:
             begun, refused = await begin_moves([*due, *leaders], self._nameserver.operations)
         except MetadataUnavailable as error:
             return str(error)
+        copied = {}
+        if dry_run:  # a person looks at it
+            copied = await self._reports.bytes_of((it.group, it.old) for it in plan.moves if not it.preferred)
         return BalanceView(
-            moves=[balance_move_view(it) for it in plan.moves if it not in begun],
+            moves=[balance_move_view(it, copied.get((it.group, it.old))) for it in plan.moves if it not in begun],
             begun=sum(not it.preferred for it in begun),
             leaders_begun=sum(it.preferred for it in begun),
             by_load=plan.by_load,

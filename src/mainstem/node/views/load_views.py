@@ -64,8 +64,11 @@ def slot_move_view(told: ToldSlotMove) -> QueueShiftView:
     )  # fmt: skip
 
 
-def balance_move_view(move: BalanceMove) -> BalanceMoveView:
-    return BalanceMoveView(group=move.group, old=move.old, new=move.new, why=move.why, preferred=move.preferred)
+def balance_move_view(move: BalanceMove, copied: int | None = None) -> BalanceMoveView:
+    """`copied`: bytes."""
+    return BalanceMoveView(
+        group=move.group, old=move.old, new=move.new, why=move.why, preferred=move.preferred, bytes=copied
+    )
 
 
 def balancer_view(

@@ -116,6 +116,12 @@ class WriteGroupMembers(msgspec.Struct, frozen=True):
     """Learners included."""
 
 
+class WriteGroupBytes(msgspec.Struct, frozen=True):
+    """The bytes that a node copies for a replica of a write group, as one that has a replica counts them."""
+
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
 REPORT = Method(112, "cluster.report", Nothing, NodeReport, nodes_only=True)
 TRANSFER_LEADER = Method(
     113, "cluster.transfer_leader", TransferLeader, Nothing, (WriteGroupsNotLed, TransferRefused), nodes_only=True
@@ -123,3 +129,7 @@ TRANSFER_LEADER = Method(
 WRITE_GROUP_MEMBERS = Method(
     114, "cluster.group_members", MembersOf, WriteGroupMembers, (WriteGroupsNotLed,), nodes_only=True
 )
+WRITE_GROUP_BYTES = Method(
+    115, "cluster.group_bytes", MembersOf, WriteGroupBytes, (WriteGroupsNotLed,), nodes_only=True
+)
+"""Asked for plans that people look at: a node adds its files up for the answer."""
