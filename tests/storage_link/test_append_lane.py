@@ -31,6 +31,8 @@ class Nodes:
         self.heard = 1
         """The leader that the broker knows."""
         self.lost: set[int] = set()
+        self.led_here = False
+        """The lane's own node leads."""
         self.gone: set[int] = set()
         """Nodes whose processes have ended."""
         self.held = asyncio.Event()
@@ -71,7 +73,9 @@ class Lane:
         self.nodes = Nodes()
         self.outcomes: dict[bytes, Outcome] = {}
         self.freed = 0
-        leaders = LeaderCalls(self.nodes, lambda group: (self.nodes.heard, self.nodes.heard))
+        leaders = LeaderCalls(
+            self.nodes, lambda group: (self.nodes.heard, self.nodes.heard), lambda group: self.nodes.led_here
+        )
         self.lane = AppendLane(3, leaders, self._freed, lambda node_id: None)
 
     def _freed(self, size: int) -> None:
@@ -184,6 +188,25 @@ def test_a_message_that_never_arrived_waits_for_the_next_leader() -> None:
         lane.nodes.leader = lane.nodes.heard = 2
         await asyncio.sleep(0.1)
         assert lane.outcomes == {b"a": Outcome.OK}
+
+    told(story)
+
+
+def test_what_a_node_passes_on_comes_back_at_once_when_it_leads_again_itself() -> None:
+    """It handed over to a node that has died since: nobody else will lead."""
+
+    async def story(lane: Lane) -> None:
+        lane.nodes.gone = {1}
+        lane.add(b"a")
+        await asyncio.sleep(0.1)
+        assert not lane.outcomes
+        lane.nodes.led_here, lane.nodes.heard = True, -1
+        await asyncio.sleep(0.1)
+        assert lane.outcomes == {b"a": Outcome.NOT_LEADER}
+        assert not lane.nodes.appended
+        lane.add(b"b")
+        await asyncio.sleep(0.1)
+        assert lane.outcomes[b"b"] is Outcome.NOT_LEADER
 
     told(story)
 

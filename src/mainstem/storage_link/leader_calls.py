@@ -38,21 +38,30 @@ class LeaderAt(NamedTuple):
 
 
 class LeaderCalls:
-    """`heard` names the leader of a write group and its term, as this node has heard."""
+    """`heard` names the leader of a write group and its term, as this node has heard; `led_here` says of a node that
+    stores whether that is itself, which it does not call."""
 
-    def __init__(self, calls: CallsWithBytes, heard: Callable[[int], tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        calls: CallsWithBytes,
+        heard: Callable[[int], tuple[int, int]],
+        led_here: Callable[[int], bool] = lambda group: False,
+    ) -> None:
         self.calls = calls
         self._heard = heard
+        self._led_here = led_here
 
     def now(self, group: int) -> LeaderAt:
         return LeaderAt(*self._heard(group))
 
     async def moved(self, group: int, refused: LeaderAt) -> LeaderAt:
         """The leader, once it is another than the one that refused; or that one again after a moment. Raises
-        `NoLeader`."""
+        `NoLeader`, at once where this node leads by now: whoever asked has to begin anew here."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
+            if self._led_here(group):
+                raise NoLeader(f"write group {group} is led by this node by now; try again")
             leader = self.now(group)
             waited = loop.time() - began
             if leader.node_id != -1 and (leader != refused or waited >= AGAIN_SECONDS):

@@ -282,11 +282,14 @@ def _next_leaders(
     if nameserver.others is None:
         return None
 
+    def led_here(group: int) -> bool:
+        return leadership.leader(group) == setup.config.node_id
+
     def led_by_others(group: int) -> tuple[int, int]:
         nodes = leadership.replicas(group)
         return (-1 if nodes.leader == setup.config.node_id else nodes.leader), nodes.leader_epoch
 
-    leaders = LeaderCalls(_record_calls(nameserver.others), led_by_others)
+    leaders = LeaderCalls(_record_calls(nameserver.others), led_by_others, led_here)
     messages = RemoteMessageStore(len(storage.groups), storage.placement.group_of, leaders, setup.ports.randomness())
     setup.stack.push_async_callback(messages.close)
     setup.stack.callback(storage.messages.hand_overs.close)
