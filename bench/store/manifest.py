@@ -292,7 +292,7 @@ class Cases:
 
         def rules_of(queue_ids: QueueIds) -> Rules:
             none = numpy.zeros(len(queue_ids), numpy.int64)
-            return Rules(none != 0, none.astype(numpy.float64), none, none, none)
+            return Rules(none != 0, none.astype(numpy.float64), none, none, none, none)
 
         rules = CompactionRules(frozenset([1]), frozenset(), rules_of, lambda _group, queue_ids: queue_ids >= 0)
         waits = await self._store.compactions.waits(GROUPS, rules, SEEN_MS)

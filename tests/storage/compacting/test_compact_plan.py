@@ -48,6 +48,7 @@ def rules(
     most: int = FOREVER,
     retention: int = 86_400_000,
     but: Sequence[int] = (),
+    wait: int = FOREVER,
 ) -> RulesOf:
     """`least`: min.compaction.lag.ms by queue; `but`: queues that are not compacted."""
 
@@ -59,6 +60,7 @@ def rules(
             numpy.array([(least or {}).get(queue, 0) for queue in queue_ids.tolist()], numpy.int64),
             numpy.full(count, most),
             numpy.full(count, retention),
+            numpy.full(count, wait),
         )
 
     return rules_of
@@ -164,6 +166,19 @@ def test_little_dirt_in_large_files_waits() -> None:
     assert chosen(plan(files, rules(), NOW, drain=True)) == {1: (NO_END, 19)}
 
 
+def test_little_dirt_that_has_waited_for_long_is_compacted_with_files_that_have_come_since() -> None:
+    old = a_file((1, 0, 9, OLD, 10), (2, 0, 9, OLD, 10), clean_ms=NOW - 10, more_bytes=2980)
+    new = a_file((1, 10, 19, NOW - 600, 20), more_bytes=979)
+    assert plan([old, new], rules(wait=599), NOW) is None, "999 of 3,999 bytes are of a file that has come since"
+    new = new._replace(batch_bytes=1000)
+    assert plan([old, new], rules(wait=600), NOW) is None
+    assert chosen(plan([old, new], rules(wait=599), NOW)) == {1: (NO_END, 19)}
+    assert plan([old, new], rules(0.7, wait=599), NOW) is None, "20 of 30 bytes are less than its share"
+    young = a_file((2, 10, 19, NOW - 500, 20), more_bytes=9_000)
+    found = plan([old, new, young], rules(wait=599), NOW)
+    assert chosen(found) == {1: (NO_END, 19)}, "the other one's file is left alone"
+
+
 def test_a_pass_has_as_many_queues_as_its_bytes_allow_and_one_at_least() -> None:
     files = [a_file((1, 0, 9, OLD, 100), (2, 0, 9, OLD, 100)), a_file((3, 0, 9, OLD, 100)), a_file((4, 0, 9, OLD, 100))]
     assert set(chosen(plan(files, rules(), NOW, input_bytes_max=300))) == {1, 2, 3}
@@ -180,7 +195,8 @@ def test_offsets_that_executors_cannot_count_are_left_alone() -> None:
 def test_at_random_every_pass_is_whole_queues_and_compaction_comes_to_rest(seed: int) -> None:
     choice = random.Random(seed)
     lags = {queue: choice.choice([0, 0, 300, 5000]) for queue in range(6)}
-    rules_of = rules(choice.choice([0.0, 0.5, 0.9]), lags, choice.choice([FOREVER, 400]), 50, [5])
+    most, wait = choice.choice([FOREVER, 400]), choice.choice([FOREVER, 300])
+    rules_of = rules(choice.choice([0.0, 0.5, 0.9]), lags, most, 50, [5], wait)
     next_offsets = dict.fromkeys(range(6), 0)
     files: list[CompactFile] = []
     for _ in range(choice.randint(1, 6)):

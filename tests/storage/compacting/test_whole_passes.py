@@ -195,6 +195,7 @@ class World:
             numpy.full(count, self.lag_ms, numpy.int64),
             numpy.full(count, 1 << 62, numpy.int64),
             numpy.full(count, RETENTION_MS, numpy.int64),
+            numpy.full(count, 1 << 62, numpy.int64),
         )
 
     # --- what is there --------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from mainstem.storage.compacting.pass_places import KeyColumns, checked
 from mainstem.storage.merging.merge_inputs import InputDamaged, InputFile
 from mainstem.storage.queue_store.changes.compactions import PARTS_BYTES_MAX, PASSED_BYTES_MAX
 from mainstem.storage.queue_store.changes.merges import LOOK_SECONDS_MAX
-from mainstem.storage.split.compaction_log import LocalCompactionLog
+from mainstem.storage.split.compaction_log import NEVER_MS, WAIT_MS_MIN, LocalCompactionLog, rules_of_topics
 from mainstem.storage.split.earlier_splitters import has_joined
 from mainstem.storage.store_files.run_writer import RunWriter
 from mainstem.storage.store_files.store_file import StoreFile, index_path_of, path_of
@@ -441,6 +441,17 @@ def test_what_is_younger_than_the_lag_stays(tmp_path: Path) -> None:
         await real.files.close()
 
     asyncio.run(story(CompactStore(tmp_path, 3, lag_ms=3_600_000)))
+
+
+def test_topics_say_how_long_little_dirt_waits_and_internal_ones_have_no_say() -> None:
+    topics = {
+        number: TopicSettings(cleanup_policy=frozenset({"compact"}), segment_ms=segment_ms)
+        for number, segment_ms in enumerate((1, 3 * WAIT_MS_MIN, 1))
+    }
+    queue_ids = numpy.array([3 << 32, 2 << 32, 1 << 32, 5, (1 << 32) + 1], numpy.uint64)
+    found = rules_of_topics(topics, {2})(queue_ids)
+    assert found.compacted.tolist() == [False, True, True, True, True]
+    assert found.wait_ms.tolist() == [NEVER_MS, NEVER_MS, 3 * WAIT_MS_MIN, WAIT_MS_MIN, 3 * WAIT_MS_MIN]
 
 
 def test_nothing_is_given_while_a_file_is_damaged_and_damage_is_named(tmp_path: Path) -> None:

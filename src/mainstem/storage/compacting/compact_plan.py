@@ -34,6 +34,10 @@ GAIN_MIN = 1 / 8
 """Of the bytes that are written again at least this share is dirty, unless a time is over. Small queues share files
 with others: alone, none of them would be worth a file."""
 
+COME_MIN = 1 / 4
+"""If dirty records have waited for long (`Rules.wait_ms`), this share of the bytes that are written again is of files
+that are dirty, however little in these. So for each byte that has come since no more than four are written."""
+
 QUEUES_MAX = 1 << 18
 """Of one pass: 8.5 MiB of `QUEUE_ROW` in one answer of the node."""
 
@@ -68,6 +72,8 @@ class Rules(NamedTuple):
     lag_ms_min: Integers
     lag_ms_max: Integers
     delete_retention_ms: Integers
+    wait_ms: Integers
+    """How old dirty records are when their queue need not make up `GAIN_MIN` any more."""
 
     def of(self, chosen: Flags) -> Rules:
         return Rules(
@@ -76,6 +82,7 @@ class Rules(NamedTuple):
             self.lag_ms_min[chosen],
             self.lag_ms_max[chosen],
             self.delete_retention_ms[chosen],
+            self.wait_ms[chosen],
         )
 
 
@@ -248,16 +255,14 @@ def plan(
     rules, parts = found.rules, found.parts
     dirty = found.per_queue(numpy.where(found.dirty, parts.bytes, 0))
     there = found.per_queue(numpy.where(found.below, parts.bytes, 0))
-    late = found.dirty & (parts.oldest_ms < now_ms - numpy.minimum(rules.lag_ms_max, now_ms))
+    late = found.dirty & _are_older(parts, rules.lag_ms_max, now_ms)
     forced = found.per_queue((late | found.due).astype(numpy.int64)) > 0
     line = 0.0 if drain else rules.dirty_ratio[found.firsts]
     worth = forced | ((dirty > 0) & (dirty > line * there))
     counts = numpy.diff(found.firsts, append=len(parts.queue_ids))
     sizes = numpy.array([file.batch_bytes for file in files], numpy.int64)
     if not drain and not forced.any():
-        taken = numpy.unique(found.files[found.below & numpy.repeat(worth, counts)])
-        if int(dirty[worth].sum()) < GAIN_MIN * int(sizes[taken].sum()):
-            return None
+        worth = _paid_for(found, worth, dirty, counts, sizes, now_ms)
     worth &= numpy.maximum.reduceat(parts.lasts, found.firsts) < OFFSETS_MAX
     if not worth.any():
         return None
@@ -287,6 +292,35 @@ def _joined(parts: Sequence[Parts]) -> Parts:
         numpy.concatenate([one.oldest_ms for one in all_parts]),
         numpy.concatenate([one.newest_ms for one in all_parts]),
     )
+
+
+def _are_older(parts: Parts, ages_ms: Integers, now_ms: int) -> Flags:
+    """Whether each part has records older than that."""
+    return numpy.asarray(parts.oldest_ms < now_ms - numpy.minimum(ages_ms, now_ms))
+
+
+def _paid_for(
+    found: CompactionStanding,
+    worth: Flags,
+    dirty: Integers,
+    counts: numpy.typing.NDArray[numpy.intp],
+    sizes: Integers,
+    now_ms: int,
+) -> Flags:
+    """The queues among those worth it whose pass gains enough for what it writes: all of them, those that have waited
+    for long, or none."""
+
+    def bytes_of_files(chosen: Flags) -> int:
+        return int(sizes[numpy.unique(found.files[chosen])].sum())
+
+    if int(dirty[worth].sum()) >= GAIN_MIN * bytes_of_files(found.below & numpy.repeat(worth, counts)):
+        return worth
+    waited = found.dirty & _are_older(found.parts, found.rules.wait_ms, now_ms)
+    worth = worth & (found.per_queue(waited.astype(numpy.int64)) > 0)
+    mine = numpy.repeat(worth, counts)
+    if bytes_of_files(found.dirty & mine) >= COME_MIN * bytes_of_files(found.below & mine):
+        return worth
+    return numpy.zeros_like(worth)
 
 
 def _bounded(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
@@ -33,6 +33,11 @@ TOPICS_PER_TURN = 2_000
 """Topics looked at in one turn of the event loop: about a millisecond."""
 
 COMPACT = "compact"
+
+WAIT_MS_MIN = 24 * 3_600_000
+"""Files that small queues share are written again for a small part of them once a day at the most."""
+
+NEVER_MS = (1 << 63) - 1
 
 NOT_COMPACTED = TopicSettings()
 
@@ -140,10 +145,17 @@ class LocalCompactionLog:
                     covered.add(topic.number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return CompactionRules(frozenset(found), frozenset(covered), _rules_of(found), self._whole_in)
+        return CompactionRules(frozenset(found), frozenset(covered), rules_of_topics(found, covered), self._whole_in)
 
 
-def _rules_of(settings: Mapping[int, TopicSettings]) -> RulesOf:
+def rules_of_topics(settings: Mapping[int, TopicSettings], internal: Collection[int]) -> RulesOf:
+    """The rules of compacted topics, by their numbers. `internal`: those that their writers keep short, and that wait
+    until it is worth it."""
+
+    def wait_of(number: int) -> int:
+        known = settings.get(number)
+        return NEVER_MS if known is None or number in internal else max(known.segment_ms, WAIT_MS_MIN)
+
     def rules_of(queue_ids: QueueIds) -> Rules:
         numbers, which = numpy.unique(queue_ids >> numpy.uint64(PARTITION_BITS), return_inverse=True)
         known = [settings.get(number) for number in numbers.tolist()]
@@ -154,6 +166,7 @@ def _rules_of(settings: Mapping[int, TopicSettings]) -> RulesOf:
             numpy.array([one.min_compaction_lag_ms for one in found], numpy.int64)[which],
             numpy.array([one.max_compaction_lag_ms for one in found], numpy.int64)[which],
             numpy.array([one.delete_retention_ms for one in found], numpy.int64)[which],
+            numpy.array(list(map(wait_of, numbers.tolist())), numpy.int64)[which],
         )
 
     return rules_of
