@@ -289,10 +289,13 @@ def test_sessions_of_one_user_share_what_it_may_use() -> None:
     table.change(((USER, None),), {CONSUMER_BYTE_RATE: 100.0})
     throttling, clock, session = charged(table)
     other = Session("127.0.0.1", 2, 2, principal="User:alice")
-    assert throttling.fetched(session, "x", 125) == 1000
+    assert throttling.fetch_bytes_max(session, "x") == 25
+    assert throttling.fetched(session, "x", 35) == 100
+    assert throttling.fetch_bytes_max(session, "x") == 15, "what the others are behind is not given twice"
+    assert throttling.fetched(session, "x", 90) == 1000
     assert throttling.fetched(other, "y", 0) == 1000
     assert session.muted_until == other.muted_until == clock.monotonic() + 1
-    assert throttling.fetch_bytes_max(session, "x") == 25
+    assert throttling.fetch_bytes_max(session, "x") == 3, "an eighth at least"
     assert throttling.fetch_bytes_max(Session("127.0.0.1", 3, 3, principal="User:bob"), None) == 25
     clock.advance(1)
     assert throttling.fetched(other, "y", 25) == 250

@@ -167,9 +167,13 @@ class Throttling:
         return self._charge(session, self._of(session, client_id), REQUEST_PERCENTAGE, 100 * seconds)
 
     def fetch_bytes_max(self, session: Session, client_id: str | None) -> int | None:
-        """The most bytes that a Fetch response should have: a full bucket, so that waits are short. None: any."""
+        """The most bytes that a Fetch response should have: a full bucket, or less where others of the quota have some
+        of it, so that waits are short. None: any."""
         buckets = self._of(session, client_id).buckets.get(CONSUMER_BYTE_RATE)
-        return None if buckets is None else max(1, int(min(bucket.burst for bucket in buckets)))
+        if buckets is None:
+            return None
+        now = self._monotonic()
+        return max(1, int(min(bucket.piece(now) for bucket in buckets)))
 
     def mutations(self, session: Session, client_id: str | None, *, strict: bool) -> Mutations:
         """`strict`: the client knows the error of a change that has to wait (KIP-599); changes of others are made, and

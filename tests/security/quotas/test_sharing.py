@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.security.quotas.buckets import PART_SECONDS, Buckets
-from mainstem.security.quotas.quota import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, Entity
+from mainstem.security.quotas.quota import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    USER,
+    Entity,
+)
 from mainstem.security.quotas.quota_table import InForce
 from mainstem.security.quotas.sharing import (
     LEAST,
@@ -136,3 +146,60 @@ def test_what_one_node_has_by_itself_is_not_shared() -> None:
     assert buckets.bucket(CONTROLLER_MUTATION_RATE, InForce(ALICE, 300.0), 0.0).rate == 300
     assert Buckets().bucket(PRODUCER_BYTE_RATE, InForce(ALICE, 300.0), 0.0).rate == 300
     assert buckets.bucket(PRODUCER_BYTE_RATE, InForce(ALICE, 600.0), 0.0).rate == 200
+
+
+class Consumers:
+    """Clients of one quota that read as fast as they may, so many on each node, batches of one size each. Each is told
+    how much it may have at once, waits as it is told, and pauses for a little while before the next."""
+
+    def __init__(self, spread: tuple[int, ...], batch_bytes: int, random: Random, pause_seconds: float) -> None:
+        self._random, self._batch_bytes, self._pause_seconds = random, batch_bytes, pause_seconds
+        self._sharing = QuotaSharing(-SETTLING_SECONDS)
+        self._buckets = [Buckets(lambda: len(spread)) for _ in spread]
+        self._due: list[tuple[float, int, Callable[[float, int], float], int]] = []
+        self.passed: list[tuple[float, int]] = []
+        for node, clients in enumerate(spread):
+            self._push(random.random() * BEAT_SECONDS, self._beat, node)
+            for _ in range(clients):
+                self._push(random.random() / 5, self._fetch, node)
+
+    def share_of(self, first: float, last: float) -> float:
+        """The part of what the quota allows between two times that passes."""
+        while self._due[0][0] < last:
+            now, _, does, node = heapq.heappop(self._due)
+            self._push(does(now, node), does, node)
+        return sum(size for at, size in self.passed if at >= first) / (QUOTA.per_second * (last - first))
+
+    def _push(self, at: float, does: Callable[[float, int], float], node: int) -> None:
+        heapq.heappush(self._due, (at, self._random.getrandbits(64), does, node))
+
+    def _beat(self, now: float, node: int) -> float:
+        uses = self._buckets[node].used(now)
+        self._buckets[node].parted(self._sharing.told(node, uses, now), now)
+        return now + BEAT_SECONDS
+
+    def _fetch(self, now: float, node: int) -> float:
+        bucket = self._buckets[node].bucket(CONSUMER_BYTE_RATE, QUOTA, now)
+        batches = max(1, int(bucket.piece(now)) // self._batch_bytes)
+        self.passed.append((now, batches * self._batch_bytes))
+        waits = bucket.take(batches * self._batch_bytes, now)
+        return now + max(waits, 0.01) + self._random.random() * self._pause_seconds
+
+
+@pytest.mark.parametrize("spread", [(1, 0, 0), (1, 1, 1), (4, 1, 0), (5, 2, 1), (20, 10, 10)])
+@pytest.mark.parametrize("pause_seconds", [0.01, 0.2])
+def test_consumers_get_the_whole_within_ten_seconds_however_many_they_are(
+    spread: tuple[int, ...], pause_seconds: float
+) -> None:
+    """Forty that wait for each other in step would take ten seconds' worth of the quota at the wrong end of ten
+    seconds."""
+    for seed in range(10):
+        found = Consumers(spread, 2_500, Random(seed), pause_seconds).share_of(2, 12)
+        assert found == pytest.approx(1, abs=0.03), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_whose_clients_take_large_pieces_and_pause_keeps_its_part(seed: int) -> None:
+    """Each batch is three quarters of a second's worth of a node's even part."""
+    found = Consumers((1, 1, 1), 250_000, Random(seed), 0.2).share_of(2, 22)
+    assert found == pytest.approx(1, abs=0.05)

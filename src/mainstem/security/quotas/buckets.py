@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from heapq import nlargest
 
@@ -40,6 +41,10 @@ TOLD_SECONDS_MIN = 0.1
 IN_USE_MAX = 2 * QUOTAS_TOLD_MAX
 """Quotas whose use is measured for the leader, and as many again by which clients are held back: all are looked at in
 one turn of the event loop, which takes some milliseconds."""
+
+EAGER_SECONDS = 1.5
+"""For which clients count as held back after they were: three heartbeats. One that takes a megabyte, waits for a second
+and pauses a little would lose its part in each pause, and wait for several seconds after the next megabyte."""
 
 _OLD = 0.6
 """Weight of what was used before in the use that is told: requests come in lumps."""
@@ -117,7 +122,7 @@ def _burst(key: str, rate: float) -> float:
 class _SharedBucket(TokenBucket):
     """This node's part of a quota, and what was taken of it."""
 
-    __slots__ = ("_held_back", "_in_use", "_taken", "_used", "parted_at", "quota", "used_at", "whole")
+    __slots__ = ("_eager_until", "_held_back", "_in_use", "_taken", "_used", "parted_at", "quota", "used_at", "whole")
 
     def __init__(self, quota: bytes, whole: float, rate: float, in_use: dict[bytes, _SharedBucket], now: float) -> None:
         super().__init__(rate, rate * BURST_SECONDS, now)
@@ -129,6 +134,8 @@ class _SharedBucket(TokenBucket):
         self._taken = 0.0
         self._used = 0.0
         self._held_back = False
+        """Since the last look."""
+        self._eager_until = -math.inf
 
     def take(self, amount: float, now: float) -> float:
         debt_seconds = super().take(amount, now)
@@ -149,6 +156,8 @@ class _SharedBucket(TokenBucket):
     def use(self, now: float, seconds: float) -> QuotaUse:
         """The use in the last seconds, and a little of before."""
         self._used = _OLD * self._used + (1 - _OLD) * self._taken / seconds
-        use = QuotaUse(self.quota, self.whole, self._used, self._held_back or self.room(now) < 0)
+        if self._held_back or self.room(now) < 0:
+            self._eager_until = now + EAGER_SECONDS
+        use = QuotaUse(self.quota, self.whole, self._used, now <= self._eager_until)
         self._taken, self._held_back = 0.0, False
         return use

@@ -5,6 +5,10 @@ from __future__ import annotations
 DEBT_SECONDS_MAX = 60.0
 """A debt that would take longer to settle is let off: one huge request does not lock its client out for hours."""
 
+PIECES_MAX = 8
+"""Into so many pieces the content of a bucket is taken apart at the most: eight sharers that wait for each other, with
+as many requests a second as four buckets have pieces."""
+
 
 class TokenBucket:
     """`rate` per second, `burst` at most. Times are seconds of one clock that never goes back."""
@@ -34,6 +38,12 @@ class TokenBucket:
         """The tokens that can be taken without a debt; below 0: the debt."""
         self._fill(now)
         return self._left
+
+    def piece(self, now: float) -> float:
+        """The amount that one sharer of the bucket should take at once: all that it holds when it is full, less what
+        others that wait have taken ahead. So the debt of all together stays within one bucket, however many they
+        are."""
+        return max(self.burst / PIECES_MAX, self.burst + min(self.room(now), 0.0))
 
     def debt_seconds(self, now: float) -> float:
         return self.take(0, now)
