@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
 from scramp import ScramClient
 from tests.fakes.access.credentials import FakeCredentials
 from tests.fakes.clock import FakeClock
 
 from mainstem.errors import ConfigError
 from mainstem.model import ScramChange, ScramMechanism
+from mainstem.security.sasl import authenticator as authenticators
 from mainstem.security.sasl.authenticator import Authenticator
 from mainstem.security.sasl.conversation import Authentication, Stage
 from mainstem.security.sasl.errors import AuthenticationFailed, IllegalState, MechanismNotEnabled
 from mainstem.security.sasl.guesses import ADDRESSES_MAX, DELAY_SECONDS_MAX, FREE_FAILURES, Guesses
+from mainstem.security.sasl.key_source import KeySource
 from mainstem.security.sasl.plain import Plain
 from mainstem.security.sasl.plain_users import is_password, read_users
 from mainstem.security.sasl.steps import Accepted, Challenge, PasswordGiven
@@ -34,6 +39,9 @@ class House:
 
     def __init__(self, session_seconds_max: float = 0.0, plain_users: dict[str, bytes] | None = None) -> None:
         self.clock = FakeClock()
+        self.works = asyncio.Event()
+        """Cleared: what is to be hashed waits."""
+        self.works.set()
         self.kept = FakeCredentials()
         self.kept.add("an", "apple")
         self.hashes = 0
@@ -44,17 +52,24 @@ class House:
             random.Random(1).randbytes,
             plain_users=plain_users,
             session_seconds_max=session_seconds_max,
+            keys=KeySource(lambda: document(KEY), AtOnce(), self.clock),
             sleep=self._sleep,
             rests_per_hash=0.0,
         )
 
     async def run(self, work: Callable[[], T]) -> T:
         self.hashes += 1
+        await self.works.wait()
         self.clock.advance(0.005)
         return await AtOnce().run(work)
 
     async def _sleep(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    async def bearer(self, token: str) -> tuple[Challenge | Accepted, int]:
+        authentication = self.authenticator.begin(("OAUTHBEARER",))
+        authentication.handshake("OAUTHBEARER", self.clock.monotonic())
+        return await self.authenticator.step(authentication, "10.0.0.2", f"n,,\x01auth=Bearer {token}\x01\x01".encode())
 
     async def plain(
         self, user: str, password: str, host: str = "10.0.0.1", authentication: Authentication | None = None
@@ -68,6 +83,13 @@ class House:
         with pytest.raises(AuthenticationFailed):
             await self.plain(user, password, host)
         return self.clock.monotonic() - began_at
+
+
+KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+
+
+def document(key: RSAKey) -> bytes:
+    return json.dumps(KeySet([key]).as_dict(private=False)).encode()
 
 
 def play(story: Awaitable[None]) -> None:
@@ -265,3 +287,27 @@ def test_secrets_do_not_show_in_texts() -> None:
     assert repr(credential.stored_key) not in shown
     assert repr(credential.server_key) not in shown
     assert repr(credential.salt) not in shown
+
+
+def test_passwords_and_tokens_that_wait_to_be_checked_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of either takes one thread for half of its time, and no memory beyond the bound."""
+    monkeypatch.setattr(authenticators, "CHECKS_WAITING_MAX", 2)
+
+    async def story() -> None:
+        house = House()
+        expires = house.clock.now_ms() // 1000 + 60
+        token = jwt.encode({"alg": "RS256", "kid": "one"}, {"sub": "an", "exp": expires}, KEY)
+        house.works.clear()
+        first = [asyncio.create_task(house.plain("an", "apple")), asyncio.create_task(house.bearer(token))]
+        while house.hashes < 2:  # noqa: ASYNC110  # they wait for nothing else
+            await asyncio.sleep(0)
+        await house.refused_after("an", "apple")
+        answer, _ = await house.bearer(token)
+        assert isinstance(answer, Challenge), "it says that the token is not taken"
+        assert house.hashes == 2
+        house.works.set()
+        accepted = [answer for answer, _ in (*await asyncio.gather(*first), await house.bearer(token))]
+        assert [isinstance(answer, Accepted) and answer.user for answer in accepted] == ["an"] * 3
+        assert house.hashes == 3
+
+    play(story())

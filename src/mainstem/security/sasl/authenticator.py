@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mainstem.model import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 from mainstem.ports import Clock, Credentials, SideWork
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
     from joserfc.jwk import KeySet
 
 RESTS_PER_HASH = 1.0
-"""The thread sleeps as long as each hash took: guesses take half of one processor at the most. Clients whose password
-was right lately cost no hash."""
+"""The thread sleeps as long as each hash, or look at a bearer token, took: guesses take half of one processor at the
+most. Clients whose password was right lately cost no hash."""
 
 CHECKS_WAITING_MAX = 1_000
-"""Passwords that wait to be hashed: at 5 ms each, with the rests, as long as clients wait for an answer. More fail at
-once."""
+"""Passwords that wait to be hashed: at 5 ms each, with the rests, as long as clients wait for an answer; and bearer
+tokens. More fail at once."""
+
+R = TypeVar("R")
 
 TokenLookup = Callable[[str, ScramMechanism], Awaitable[TokenLogin | None]]
 """Looks up a delegation token by its id; None: there is none, or it has expired."""
@@ -169,25 +171,30 @@ class Authenticator:
         credential = next((each for each in found if each is not None), None)
         if credential is not None and self._verified.knows(user, credential, password):
             return True
-        if self._checks_waiting >= CHECKS_WAITING_MAX:
-            raise AuthenticationFailed("too many passwords wait to be checked")
-        self._checks_waiting += 1
-        try:
-            against = credential or self._absent(user, ScramMechanism.SHA_256)
-            right = await self._side_work.run(partial(self._fits, against, password))
-        finally:
-            self._checks_waiting -= 1
+        against = credential or self._absent(user, ScramMechanism.SHA_256)
+        right = await self._beside(partial(credentials.fits, against, password))
         if not right or credential is None:
             return False
         self._verified.add(user, credential, password)
         return True
 
-    def _fits(self, credential: ScramCredential, password: bytes) -> bool:
+    async def _beside(self, check: Callable[[], R]) -> R:
+        """Have the thread check what a client shows."""
+        if self._checks_waiting >= CHECKS_WAITING_MAX:
+            raise AuthenticationFailed("too many passwords or tokens wait to be checked")
+        self._checks_waiting += 1
+        try:
+            return await self._side_work.run(partial(self._check_and_rest, check))
+        finally:
+            self._checks_waiting -= 1
+
+    def _check_and_rest(self, check: Callable[[], R]) -> R:
         """Runs in the thread."""
         began_at = time.perf_counter()
-        right = credentials.fits(credential, password)
-        time.sleep(self._rests_per_hash * (time.perf_counter() - began_at))
-        return right
+        try:
+            return check()
+        finally:
+            time.sleep(self._rests_per_hash * (time.perf_counter() - began_at))
 
     # SCRAM
 
@@ -213,4 +220,4 @@ class Authenticator:
 
     async def _checked(self, token: str, keys: KeySet) -> TokenIdentity:
         now_seconds = self._clock.now_ms() / 1000
-        return await self._side_work.run(partial(check_token, token, keys, self._expected, now_seconds))
+        return await self._beside(partial(check_token, token, keys, self._expected, now_seconds))
