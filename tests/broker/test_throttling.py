@@ -399,3 +399,24 @@ def test_without_quotas_nothing_is_charged() -> None:
     assert broker.mutations(context.session, None, strict=True) is UNLIMITED
     assert UNLIMITED.take(10**9)
     assert UNLIMITED.throttle_ms() == 0
+
+
+def test_a_tenant_waits_that_has_filled_the_disk_of_another_leader() -> None:
+    tenants = TenantTable()
+    clock = FakeClock()
+    throttling = Throttling(lambda: QuotaTable(), clock, lambda: tenants)
+    alice, bob, carol = (Session("127.0.0.1", 1, 1, principal=f"User:{name}") for name in ("alice", "bob", "carol"))
+    throttling.leader_waits("User:carol", 5)
+    assert throttling.produced(carol, "x", 1) == 0, "there are no tenants"
+    tenants.set(Tenant("acme", "acme.", users=("alice", "bob")))
+    throttling.leader_waits("User:alice", 2)
+    throttling.leader_waits("User:bob", 1)
+    assert throttling.produced(alice, "x", 1) == throttling.produced(bob, "y", 1) == 2000
+    assert bob.muted_until == clock.monotonic() + 2
+    clock.advance(2)
+    assert throttling.produced(alice, "x", 1) == 0
+    throttling.leader_waits("User:carol", 100)
+    assert throttling.produced(alice, "x", 1) == 0
+    assert throttling.produced(carol, "x", 1) == 1000 * THROTTLE_SECONDS_MAX
+    told = {(it.name, it.labels): it.value for it in throttling.samples()}
+    assert told["mainstem_quota_throttled_total", (("quota", "disk_share"),)] == 3

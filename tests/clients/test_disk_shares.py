@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.end_to_end.cluster import Cluster
 from tests.harness.free_port import HOST, free_port
 from tests.harness.serving import Serving, eventually
 from tests.hostile.honest import PRODUCE, create_topic, produce_request
@@ -29,29 +30,43 @@ RECORD_BYTES = 900_000
 
 
 class Doors(NamedTuple):
-    node: Serving
+    broker: Serving
     shared: str
-    """The address of the listener by which the user `flood` comes."""
+    """The address of the broker's listener by which the user `flood` comes."""
+    store: Serving
+    """The node whose disk 1 fills."""
 
 
-@pytest.fixture
-def doors(tmp_path: Path) -> Iterator[Doors]:
+@pytest.fixture(params=["straight", "by a broker without storage"])
+def doors(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Doors]:
     """Of a node on which nothing is split."""
     users = tmp_path / "users"
     users.write_text("flood:water\n")
     users.chmod(0o600)
     shared = f"{HOST}:{free_port()}"
     listener = {"listen": shared, "protocol": "SASL_PLAINTEXT"}
-    serving = Serving(
-        tmp_path, "pipeline.mode=off", f"journal.segment_bytes={SEGMENT_BYTES}",
+    filling = (
+        "pipeline.mode=off", f"journal.segment_bytes={SEGMENT_BYTES}",
         f"storage.journal_bytes_max={JOURNAL_BYTES_MAX}", "storage.disk_check_seconds=0.1",
+    )  # fmt: skip
+    asking = (
         "sasl.mechanisms=PLAIN", f"sasl.plain_users_file={users}", f"server.listeners.SHARED={json.dumps(listener)}",
     )  # fmt: skip
+    if request.param == "straight":
+        serving = Serving(tmp_path, *filling, *asking)
+        try:
+            serving.start()
+            yield Doors(serving, shared, serving)
+        finally:
+            serving.close()
+        return
+    cluster = Cluster(tmp_path, *filling, count=2, roles={1: "storage,nameserver", 2: "broker"})
+    cluster.nodes[2].settings += asking
     try:
-        serving.start()
-        yield Doors(serving, shared)
+        cluster.start()
+        yield Doors(cluster.nodes[2], shared, cluster.nodes[1])
     finally:
-        serving.close()
+        cluster.close()
 
 
 def produced(wire: Wire, topic: str) -> tuple[int, int]:
@@ -63,16 +78,16 @@ def produced(wire: Wire, topic: str) -> tuple[int, int]:
 def test_who_fills_disk_1_waits_and_others_are_neither_slowed_nor_refused(
     doors: Doors, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node = doors.node
+    broker, store = doors.broker, doors.store
     for topic in ("flood.all", "quiet"):
-        create_topic(node.kafka, topic)
-    assert run(["tenant", "create", "flood", "--user", "flood", "--http", node.http]) == 0
-    with Wire(node.kafka) as quiet, Wire(doors.shared) as flood:
+        create_topic(broker.kafka, topic)
+    assert run(["tenant", "create", "flood", "--user", "flood", "--http", broker.http]) == 0
+    with Wire(broker.kafka) as quiet, Wire(doors.shared) as flood:
         flood.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert flood.call(SaslAuthenticateRequest(auth_bytes=b"\0flood\0water"), 2).error_code == 0
         assert produced(quiet, "quiet") == (0, 0)
         brought = 0
-        while node.metric("mainstem_disk_shares_held") == 0:
+        while store.metric("mainstem_disk_shares_held") == 0:
             assert produced(flood, "flood.all") == (0, 0)
             brought += RECORD_BYTES
             if brought > PACED_FROM:
@@ -83,5 +98,5 @@ def test_who_fills_disk_1_waits_and_others_are_neither_slowed_nor_refused(
         assert answer[1] > 0, "it waits"
         for _ in range(5):
             assert produced(quiet, "quiet") == (0, 0)
-        assert node.metric("mainstem_quota_throttled_total") > 0
-    eventually(lambda: node.metric("mainstem_disk_shares_held") == 1, what="the tenant held on")
+        assert broker.metric("mainstem_quota_throttled_total") > 0
+    eventually(lambda: store.metric("mainstem_disk_shares_held") == 1, what="the tenant held on")

@@ -76,7 +76,7 @@ class Lane:
         leaders = LeaderCalls(
             self.nodes, lambda group: (self.nodes.heard, self.nodes.heard), lambda group: self.nodes.led_here
         )
-        self.lane = AppendLane(3, leaders, self._freed, lambda node_id: None)
+        self.lane = AppendLane(3, leaders, self._freed, lambda node_id: None, lambda principal, seconds: None)
 
     def _freed(self, size: int) -> None:
         self.freed += size

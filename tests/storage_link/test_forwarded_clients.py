@@ -37,12 +37,15 @@ class Clients:
         self.brought_by: dict[ForwardedClient, int] = {}
         self.taken_by: dict[ForwardedClient, int] = {}
         self.changes: list[tuple[str, int, str, str | None]] = []
+        self.waits_seconds = 0.0
+        """For so long whoever brings batches is to bring no more."""
 
     def refusal(self, client: ForwardedClient) -> str | None:
         return "judged by old rules" if client.judged_at < 5 else None
 
-    def brought(self, client: ForwardedClient, size_bytes: int) -> None:
+    def brought(self, client: ForwardedClient, size_bytes: int) -> float:
         self.brought_by[client] = self.brought_by.get(client, 0) + size_bytes
+        return self.waits_seconds
 
     def took(self, client: ForwardedClient, size_bytes: int) -> None:
         self.taken_by[client] = self.taken_by.get(client, 0) + size_bytes
@@ -76,17 +79,29 @@ def test_storage_counts_for_whom_brokers_ask_and_refuses_what_old_rules_allowed(
         ]  # fmt: skip
         (refused,) = both[1]
         assert refused.message == "judged by old rules"
-        assert len(store.queues[QUEUE].batches) == 3
+        assert len(store.queues[QUEUE].batches) == 3  # of four
         assert clients.brought_by == {AN: 2 * size}
+
+        waits: list[tuple[str, float]] = []
+        messages.told_to_wait = lambda principal, seconds: waits.append((principal, seconds))
+        await for_an.append([batch], -1)
+        assert not waits
+        clients.waits_seconds = 1.5
+        for store_of_client in (messages, for_bo, for_an):
+            await store_of_client.append([batch], -1)
+        assert waits == [("User:an", 1.5)]
+        clients.waits_seconds = 0.0
+        await for_an.append([batch], -1)
+        assert len(waits) == 1
 
         read = QueueRead(QUEUE, 0, 1 << 20)
         (found,) = await messages.read([read], 1 << 20, client=AN)
-        assert len(found.batches) == 3
+        assert len(found.batches) == 7
         (found,) = await messages.read([read], 1 << 20, client=BO)
         assert (found.outcome, found.batches) == (Outcome.NOT_LEADER, [])
         (found,) = await messages.read([read], 1 << 20)
-        assert len(found.batches) == 3
-        assert clients.taken_by == {AN: 3 * size}
+        assert len(found.batches) == 7
+        assert clients.taken_by == {AN: 7 * size}
 
         with acting_for(BO):
             answers = await queues.truncate({QUEUE: 1})

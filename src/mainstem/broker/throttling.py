@@ -8,7 +8,8 @@ bucket that may be in debt: a request is never refused for its size, and paid fo
 A client of a tenant's user is charged twice: to the quota that it is under by itself, and to the tenant's; the longer
 wait counts. Its produced and fetched bytes are counted for the tenant, with a quota or without.
 
-A tenant that has filled disk 1 waits likewise, while there is little room left (`DiskShares`).
+A tenant that has filled disk 1 waits likewise, while there is little room left (`DiskShares`), whether that is this
+node's or that of a leader which says so.
 
 A session keeps the buckets that its client is under, for as long as no quota and no tenant changes.
 """
@@ -124,6 +125,8 @@ class Throttling:
         self._throttled: Counter[str] = Counter()
         self.disk_shares: DiskShares | None = None
         """Bounds tenants that have filled disk 1; None: this node stores nothing."""
+        self._leaders_wait: dict[str, float] = {}
+        """Until when other nodes want nothing of a tenant, or of those who are nobody's (""): some 10,000 at most."""
         self._held_back: Lru[tuple[str, str], float] = Lru(HELD_BACK_MAX)
         """Until when a consumer is muted, by client id and address."""
 
@@ -146,10 +149,29 @@ class Throttling:
             self._producer = charged.traffic
             self._shared_until = self._monotonic() + SHARED_SECONDS
         throttle_ms = self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
-        if self.disk_shares is None or not self.has_tenants:
+        if not self.has_tenants:
             return throttle_ms
-        seconds = self.disk_shares.brought(session.tenant, size_bytes)
+        seconds = self._seconds_of_leaders(session.tenant)
+        if self.disk_shares is not None:
+            seconds = max(seconds, self.disk_shares.brought(session.tenant, size_bytes))
         return max(throttle_ms, self.mute(session, DISK_SHARE, seconds))
+
+    def leader_waits(self, principal: str, seconds: float) -> None:
+        """The leader of a write group, another node, says that the tenant of a client has filled its disk 1, and is to
+        bring nothing for so long."""
+        tenant = self._tenants().of_user(principal.removeprefix(_USER))
+        name = "" if tenant is None else tenant.name
+        until = self._monotonic() + min(seconds, THROTTLE_SECONDS_MAX)
+        self._leaders_wait[name] = max(until, self._leaders_wait.get(name, 0.0))
+
+    def _seconds_of_leaders(self, tenant: str) -> float:
+        until = self._leaders_wait.get(tenant)
+        if until is None:
+            return 0.0
+        seconds = until - self._monotonic()
+        if seconds <= 0:
+            del self._leaders_wait[tenant]
+        return max(seconds, 0.0)
 
     def producers_differ(self) -> bool:
         """Whether clients of different tenants have produced lately, or those of a tenant and some of nobody."""
@@ -231,13 +253,6 @@ class Throttling:
                     self._throttled[key],
                     (("quota", key),),
                 )
-        if self.disk_shares is not None:
-            yield Sample(
-                "mainstem_disk_shares_held",
-                "gauge",
-                "Tenants that bring less for now, since they have filled disk 1.",
-                len(self.disk_shares.held),
-            )
         yield from self.traffic.samples()
 
     def _charge(self, session: Session, charged: _Charged, key: str, amount: float) -> int:

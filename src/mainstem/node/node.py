@@ -363,6 +363,8 @@ class RunningNode:
             measured.append(StorageSamples(roles.storage))
         elif roles.compute is not None and isinstance(roles.compute.store.messages, RemoteMessageStore):
             measured.append(roles.compute.store.messages)
+        if roles.clients.disk_shares is not None:
+            measured.append(roles.clients.disk_shares)
         if self._end is not None:
             measured.append(self._end.exchange)
             measured.append(roles.clients)

@@ -32,11 +32,14 @@ from mainstem.node.config import NodeConfig
 from mainstem.node.node_ports import NO_WATCH, NodePorts, OpeningWatch
 from mainstem.node.node_reports import NodeReports
 from mainstem.node.roles_setup import Background, RolesSetup
+from mainstem.node.storage_role.disk_shares_watch import DiskSharesWatch
 from mainstem.node.storage_role.held_storage import HeldStorage
 from mainstem.node.storage_role.linked_storage import linked_storage
 from mainstem.ports import TransactionVerification
 from mainstem.rpc.messages.starts import SHOW_START
+from mainstem.security.quotas.disk_shares import DiskShares
 from mainstem.storage.role import Storage
+from mainstem.storage_link.remote_message_store import RemoteMessageStore
 from mainstem.supervised import Supervision
 from mainstem.turns import Turns
 
@@ -136,6 +139,9 @@ async def _opened(setup: RolesSetup) -> Roles:
     if config.has_role(NodeRole.STORAGE):
         held = await HeldStorage.open(setup, start.file, nameserver)
         start.storage = held.storage
+        clients.disk_shares = shares = DiskShares(setup.ports.clock.monotonic)
+        watch = DiskSharesWatch(shares, held.storage, nameserver.lookups)
+        setup.background.begin(watch.run, "shares of disk 1")
         await held.start(clients)
     reports = NodeReports(
         config.node_id,
@@ -149,8 +155,8 @@ async def _opened(setup: RolesSetup) -> Roles:
         store = held.for_broker() if held is not None else linked_storage(setup, nameserver)
         compute = await Compute.open(setup, nameserver, store, reports)
         clients.audit = compute.broker.audit
-        if held is not None:
-            compute.share_disk(setup, held.storage, nameserver)
+        others = store.messages if held is None else held.next_leaders
+        compute.share_disks(clients.disk_shares, others if isinstance(others, RemoteMessageStore) else None)
     if held is not None:
         held.verify_transactions(verification_of(setup, nameserver, held, compute))
     return Roles(setup, start.file, nameserver, held, compute, clients, reports)

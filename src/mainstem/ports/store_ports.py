@@ -177,8 +177,8 @@ class ForwardedClients(Protocol):
         """Why nothing is done for the client now; None: it is. To be asked before anything is done."""
         ...
 
-    def brought(self, client: ForwardedClient, size_bytes: int) -> None:
-        """The client's batches were taken."""
+    def brought(self, client: ForwardedClient, size_bytes: int) -> float:
+        """The client's batches were taken. Returns the seconds for which it is to bring no more."""
         ...
 
     def took(self, client: ForwardedClient, size_bytes: int) -> None:
@@ -196,7 +196,8 @@ class UnknownClients:
     def refusal(self, client: ForwardedClient) -> str | None:
         return None
 
-    def brought(self, client: ForwardedClient, size_bytes: int) -> None: ...
+    def brought(self, client: ForwardedClient, size_bytes: int) -> float:
+        return 0.0
 
     def took(self, client: ForwardedClient, size_bytes: int) -> None: ...
 

@@ -71,8 +71,9 @@ class _Message:
 
 
 class AppendLane:
-    """The lane of one write group. `let_go` is told of bytes that the lane does not hold any more, and `lacks_memory`
-    of a node that says so in its answer."""
+    """The lane of one write group. `let_go` is told of bytes that the lane does not hold any more, `lacks_memory` of a
+    node that says so in its answer, and `told_to_wait` of principals whose tenants are to bring nothing for so many
+    seconds."""
 
     def __init__(
         self,
@@ -80,11 +81,13 @@ class AppendLane:
         leaders: LeaderCalls,
         let_go: Callable[[int], None],
         lacks_memory: Callable[[int], None],
+        told_to_wait: Callable[[str, float], None],
     ) -> None:
         self._group = group
         self._leaders = leaders
         self._let_go = let_go
         self._lacks_memory = lacks_memory
+        self._told_to_wait = told_to_wait
         self._waiting: list[PendingPart] = []
         self._queue: deque[_Message] = deque()
         self._under_way = 0
@@ -186,6 +189,9 @@ class AppendLane:
         else:
             if reply.message.lacks_memory:
                 self._lacks_memory(leader.node_id)
+            for number, wait_ms in reply.message.waits:
+                if number < len(message.parts) and (client := message.parts[number].part.client) is not None:
+                    self._told_to_wait(client.principal, wait_ms / 1000)
             self._let_go(message.size)
             for pending, results in zip(message.parts, reply.message.parts, strict=True):
                 pending.settle(results)

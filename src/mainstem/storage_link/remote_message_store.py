@@ -89,6 +89,8 @@ class RemoteMessageStore:
         self._is_misplaced = is_misplaced
         self._group_of = group_of
         self._leaders = leaders
+        self.told_to_wait: Callable[[str, float], None] = lambda principal, seconds: None
+        """Is told of principals whose tenants have filled a leader's disk 1, and are to bring nothing for so long."""
         self._lanes = self._lanes_of(range(groups))
         self._backlog_bytes = 0
         self._lacking: dict[int, asyncio.Task[None]] = {}
@@ -104,7 +106,10 @@ class RemoteMessageStore:
         self._lanes += self._lanes_of(range(len(self._lanes), groups))
 
     def _lanes_of(self, groups: range) -> list[AppendLane]:
-        return [AppendLane(group, self._leaders, self._let_go, self._hold_back) for group in groups]
+        return [AppendLane(group, self._leaders, self._let_go, self._hold_back, self._tell_to_wait) for group in groups]
+
+    def _tell_to_wait(self, principal: str, seconds: float) -> None:
+        self.told_to_wait(principal, seconds)
 
     async def run(self) -> None:
         """Let go of what nobody reads, until cancelled."""

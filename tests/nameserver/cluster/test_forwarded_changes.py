@@ -21,10 +21,11 @@ class Clients:
     def refusal(self, client: ForwardedClient) -> str | None:
         return "judged by old rules" if client.judged_at < 5 else None
 
-    def brought(self, client: ForwardedClient, size_bytes: int) -> None:
+    def brought(self, client: ForwardedClient, size_bytes: int) -> float:
         raise AssertionError("metadata has no batches")
 
-    took = brought
+    def took(self, client: ForwardedClient, size_bytes: int) -> None:
+        raise AssertionError("metadata has no batches")
 
     def changed(self, client: ForwardedClient, node_id: int, what: str, refusal: str | None) -> None:
         self.changes.append((client, node_id, what, refusal))

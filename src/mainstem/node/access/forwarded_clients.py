@@ -15,6 +15,7 @@ from mainstem.security.acls.config import AuthorizerConfig
 from mainstem.security.acls.rule_ages import RuleAges
 from mainstem.security.audit.audit_log import ALLOWED, REFUSED, AuditEvent, AuditLog
 from mainstem.security.audit.config import FORWARDED
+from mainstem.security.quotas.disk_shares import DiskShares
 from mainstem.security.tenants.traffic import TenantTraffic, Traffic
 
 LOOKS_SECONDS = 1.0
@@ -43,6 +44,8 @@ class NodeForwardedClients:
         self._refusals = BoundedLog(log, clock)
         self.audit: AuditLog | None = None
         """Is told of changes; None: this node has none."""
+        self.disk_shares: DiskShares | None = None
+        """Bounds tenants that have filled disk 1; None: this node stores nothing."""
 
     async def run(self) -> None:
         while True:
@@ -60,9 +63,16 @@ class NodeForwardedClients:
         self._refusals.report(logging.WARNING, f"refused to {client.principal} from {client.host}: {why}")
         return why
 
-    def brought(self, client: ForwardedClient, size_bytes: int) -> None:
-        if (traffic := self._traffic_of(client.principal)) is not None:
-            traffic.produced_bytes += size_bytes
+    def brought(self, client: ForwardedClient, size_bytes: int) -> float:
+        table = self._lookups.tenants()
+        if not table:
+            return 0.0
+        tenant = table.of_user(client.principal.removeprefix(_USER))
+        if tenant is not None:
+            self.traffic.of(tenant.name, table).produced_bytes += size_bytes
+        if self.disk_shares is None:
+            return 0.0
+        return self.disk_shares.brought("" if tenant is None else tenant.name, size_bytes)
 
     def took(self, client: ForwardedClient, size_bytes: int) -> None:
         if (traffic := self._traffic_of(client.principal)) is not None:

@@ -44,7 +44,6 @@ from mainstem.node.access.authentication import authenticator_of, make_first_use
 from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
 from mainstem.node.broker_role.cluster_admin import NodeClusterAdmin
 from mainstem.node.broker_role.cluster_standing import NodeClusterStanding
-from mainstem.node.broker_role.disk_shares_watch import DiskSharesWatch
 from mainstem.node.broker_role.group_lag_calls import GroupLagCalls, serve_group_lag
 from mainstem.node.broker_role.queue_moves import NodeQueueMoves
 from mainstem.node.broker_role.share_group_calls import ShareGroupCalls, serve_share_groups
@@ -70,7 +69,7 @@ from mainstem.security.audit.verdicts import VerdictAudit
 from mainstem.security.quotas.disk_shares import DiskShares
 from mainstem.security.tenants.traffic import TenantTraffic
 from mainstem.storage.agreed_clock import AgreedClock
-from mainstem.storage.role import Storage
+from mainstem.storage_link.remote_message_store import RemoteMessageStore
 
 ROUTING_SECONDS = 0.1
 """Between two looks at which brokers there are: a few microseconds."""
@@ -160,12 +159,12 @@ class Compute:
         setup.background.begin(sampler.run, "group lag")
         return cls(groups, shares, dispatcher, broker, store, broker.throttling.traffic, lags, sampler)
 
-    def share_disk(self, setup: RolesSetup, storage: Storage, nameserver: Nameserver) -> None:
-        """Have tenants wait that fill this node's disk 1."""
+    def share_disks(self, own: DiskShares | None, others: RemoteMessageStore | None) -> None:
+        """Have tenants wait that fill this node's disk 1, or that of another leader."""
         assert self.broker.throttling is not None
-        self.broker.throttling.disk_shares = shares = DiskShares(setup.ports.clock.monotonic)
-        watch = DiskSharesWatch(shares, storage, nameserver.lookups)
-        setup.background.begin(watch.run, "shares of disk 1")
+        self.broker.throttling.disk_shares = own
+        if others is not None:
+            others.told_to_wait = self.broker.throttling.leader_waits
 
 
 def _brokers(nameserver: Nameserver) -> int:

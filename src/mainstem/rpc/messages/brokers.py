@@ -83,6 +83,9 @@ class BatchesAppended(msgspec.Struct, frozen=True):
     lacks_memory: bool = False
     """Whether producers that can wait had better do so until the node answers `MEMORY`; nodes of the version before do
     not say, and skip it."""
+    waits: Annotated[list[tuple[int, int]], msgspec.Meta(max_length=BATCHES_MAX)] = []
+    """Parts whose clients are to bring nothing for a while, since their tenants have filled the node's disk 1, and for
+    how many ms; nodes of the version before do not say, and skip it."""
 
 
 class ReadQueues(msgspec.Struct, frozen=True):

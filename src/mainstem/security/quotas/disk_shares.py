@@ -13,8 +13,9 @@ No I/O; the clock is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from mainstem.model import Sample
 from mainstem.security.quotas.token_bucket import TokenBucket
 
 BEGINS_AT = -1.0
@@ -48,6 +49,14 @@ class DiskShares:
     def held(self) -> Mapping[str, float]:
         """Bytes a second, by tenant that is held."""
         return {tenant: bucket.rate for tenant, bucket in self._held.items()}
+
+    def samples(self) -> Iterable[Sample]:
+        yield Sample(
+            "mainstem_disk_shares_held",
+            "gauge",
+            "Tenants that bring less for now, since they have filled disk 1.",
+            len(self._held),
+        )
 
     def brought(self, tenant: str, size_bytes: int) -> float:
         """Note that a tenant brought batches. Returns the seconds for which it is to wait before it brings more."""

@@ -117,29 +117,33 @@ class BrokerService:
         answer when the last of them is as durable as it asks for."""
         group = call.request.group
         turn = self._turns.get(group)
+        waits: list[tuple[int, int]] = []
         if turn is None and self._leadership.takes(group):
-            return await self._settled(call, self._begun(call))
+            return await self._settled(call, self._begun(call, waits), waits)
         turn = self._turns.setdefault(group, _Turn())
         turn.waiting += 1
         try:
             async with turn.lock:
                 await self._leadership.elected(group)
-                begun = self._begun(call)
+                begun = self._begun(call, waits)
         finally:
             turn.waiting -= 1
             if not turn.waiting and self._turns.get(group) is turn:
                 del self._turns[group]
-        return await self._settled(call, begun)
+        return await self._settled(call, begun, waits)
 
-    def _begun(self, call: RpcCall[AppendBatches]) -> list[PromptFuture[list[AppendResult]] | AppendResult]:
-        """Append all parts. Raises `WriteGroupsNotLed` before anything is appended."""
+    def _begun(
+        self, call: RpcCall[AppendBatches], waits: list[tuple[int, int]]
+    ) -> list[PromptFuture[list[AppendResult]] | AppendResult]:
+        """Append all parts, and note whose clients are to wait. Raises `WriteGroupsNotLed` before anything is
+        appended."""
         request, attachment = call.request, memoryview(call.attachment)
         if not self._leadership.takes(request.group):
             raise WriteGroupsNotLed(f"write group {request.group} is not led here")
         in_sync = len(self._leadership.replicas(request.group).in_sync)
         appending: list[PromptFuture[list[AppendResult]] | AppendResult] = []
         position = 0
-        for part in request.parts:
+        for number, part in enumerate(request.parts):
             start = position
             batches, position = _batches_of(part, attachment, position)
             client = client_of(part.client)
@@ -149,8 +153,8 @@ class BrokerService:
             if part.copies_min > in_sync:
                 appending.append(AppendResult(Outcome.STORAGE_BUSY))
                 continue
-            if client is not None:
-                self._clients.brought(client, position - start)
+            if client is not None and (seconds := self._clients.brought(client, position - start)):
+                waits.append((number, max(1, round(1000 * seconds))))
             appending.append(
                 self._messages.append(
                     batches,
@@ -163,13 +167,16 @@ class BrokerService:
         return appending
 
     async def _settled(
-        self, call: RpcCall[AppendBatches], appending: list[PromptFuture[list[AppendResult]] | AppendResult]
+        self,
+        call: RpcCall[AppendBatches],
+        appending: list[PromptFuture[list[AppendResult]] | AppendResult],
+        waits: list[tuple[int, int]],
     ) -> Reply[BatchesAppended]:
         results = [
             [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)
             for part, begun in zip(call.request.parts, appending, strict=True)
         ]
-        return Reply(BatchesAppended(results, self._lacks_memory()))
+        return Reply(BatchesAppended(results, self._lacks_memory(), waits))
 
     async def _memory(self, call: RpcCall[Nothing]) -> Reply[Nothing]:
         while self._lacks_memory():  # noqa: ASYNC110  # the journal tells nobody
