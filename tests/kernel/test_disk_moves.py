@@ -89,6 +89,22 @@ def test_zeros_are_written_where_they_are_asked_for_and_in_their_order(kernel: M
     assert path.read_bytes() == expected
 
 
+@TWINS
+def test_a_file_is_synced_as_a_whole_whatever_its_size(kernel: ModuleType, tmp_path: Path) -> None:
+    for size in (0, 1, 512 << 10, (1 << 20) + 1):
+        path, content = tmp_path / str(size), random.Random(size).randbytes(size)
+        with path.open("wb") as file:
+            file.write(content)
+            file.flush()
+            kernel.sync_file(file.fileno())
+        assert path.read_bytes() == content
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            kernel.sync_file(end)
+        os.close(end)
+
+
 def test_the_thread_lets_others_go_first_as_it_is_told(tmp_path: Path) -> None:
     """Only the compiled one's: it never has the interpreter, which others would wait for."""
     own = os.getpriority(os.PRIO_PROCESS, 0)

@@ -7,7 +7,7 @@ from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
-from mainstem.kernel.compiled.disk_moves import DurableWriter, fill_pieces
+from mainstem.kernel.compiled.disk_moves import DurableWriter, fill_pieces, sync_file
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
@@ -91,6 +91,7 @@ __all__ = [
     "scan_produce",
     "sieve_batches",
     "sieve_records",
+    "sync_file",
     "take_extents",
     "untrack",
     "walk_batches",

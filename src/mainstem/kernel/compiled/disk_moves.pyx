@@ -32,6 +32,7 @@ cdef extern from "disk_writer.h" nogil:
     void ms_writer_end(ms_writer *writer)
     void ms_writer_free(ms_writer *writer)
     ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, long long position, size_t piece, size_t page)
+    int ms_sync_in_pieces(int descriptor)
 
 
 cdef class _Buffer:
@@ -138,3 +139,12 @@ def fill_pieces(int descriptor, memory, long long position, size_t piece_bytes, 
     if error:
         raise OSError(error, os.strerror(error))
     return filled
+
+
+def sync_file(int descriptor):
+    """The sync, a piece of the file at a time."""
+    cdef int error
+    with nogil:
+        error = ms_sync_in_pieces(descriptor)
+    if error:
+        raise OSError(error, os.strerror(error))

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,6 +31,7 @@
 #define MS_VECTORS_MAX 1024             /* the kernel's IOV_MAX: a vectored write of more buffers fails */
 #define MS_VECTOR_BYTES_MAX ((size_t)1 << 30) /* a write of 2 GiB or more is cut short by the kernel */
 #define MS_ZEROS_PIECE ((size_t)128 << 10) /* 20 us of copying, 0.3 ms where the memory has to be found first */
+#define MS_SYNC_PIECE ((off_t)512 << 10) /* 20 us of the processor to hand to the disk */
 
 struct ms_write {
     struct ms_write *next;
@@ -234,6 +237,22 @@ static void ms_writer_free(struct ms_writer *writer) {
     pthread_cond_destroy(&writer->given_or_ends);
     pthread_mutex_destroy(&writer->lock);
     free(writer);
+}
+
+/* Give what was written to a file to the disk, a piece at a time, and return once all of it is durable: a thread that
+ * wants the processor waits for one piece. To sync a file with much that is not on the disk is milliseconds of work
+ * otherwise, which Linux does not interrupt. 0 or the errno. */
+static int ms_sync_in_pieces(int descriptor) {
+#ifdef SYNC_FILE_RANGE_WRITE
+    struct stat known;
+    if (!fstat(descriptor, &known)) {
+        for (off_t position = 0; position < known.st_size; position += MS_SYNC_PIECE) {
+            if (sync_file_range(descriptor, position, MS_SYNC_PIECE, SYNC_FILE_RANGE_WRITE)) break; /* not known here */
+            sched_yield(); /* as behind a piece of zeros */
+        }
+    }
+#endif
+    return fdatasync(descriptor) ? errno : 0;
 }
 
 /* Fill memory from a place of a file on, a piece at a time, up to the end of the file; how many bytes there were, or

@@ -90,6 +90,12 @@ class DurableWriter:
             self._thread = None
 
 
+def sync_file(descriptor: int) -> None:
+    """Return once all that was written to a file is on the disk. Raises OSError. Compiled, the disk is given a piece of
+    the file at a time, so that another thread that wants the processor waits for one of these."""
+    os.fdatasync(descriptor)
+
+
 def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int, page_bytes: int) -> int:
     """Fill memory from a place of a file on, `piece_bytes` in each read, up to the end of the file. Returns how many
     bytes there were. A read that ends in mid-page is the last. Raises `OSError`."""

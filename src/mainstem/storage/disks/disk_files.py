@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from mainstem.kernel import VECTOR_BUFFERS_MAX, DurableWriter, write_all
+from mainstem.kernel import VECTOR_BUFFERS_MAX, DurableWriter, sync_file, write_all
 from mainstem.model import Buffer
 from mainstem.ports import ColdPart, DiskUsage, ReadingMode
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES
@@ -281,7 +281,7 @@ class DiskFile:
         return written == size
 
     async def sync(self) -> None:
-        await self._do(self._housekeeping, os.fdatasync, self._descriptor)
+        await self._do(self._housekeeping, sync_file, self._descriptor)
 
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         self._unsynced_writes += 1
