@@ -6,7 +6,7 @@
 One line per quota and number of clients: what librdkafka got through in so many seconds, as a share of what the quota
 allows in them. All clients of a line bear one client id, and so share one quota; each sends, or reads, as fast as it
 can. With `--cluster` there are three nodes that share quotas (`quota.cluster_wide`), and the clients of a
-line are spread over them as it says.
+line are spread over them as it says; producers and consumers, which have quotas of their own, go on at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -161,17 +162,20 @@ def measure_cluster(seconds: float) -> None:
         create(wire, TOPIC, CLUSTER_PARTITIONS)
         nodes = led(address)
         share(address, "filler", [partial(produce, partitions=each) for each in nodes], seconds)
-        for key, work in ((PRODUCER_BYTE_RATE, produce), (CONSUMER_BYTE_RATE, consume)):
-            for spread in SPREADS:
-                client_id = f"{key}-{'-'.join(map(str, spread))}"
-                limit(wire, client_id, key)
-                works = [
-                    partial(work, partitions=partitions)
-                    for partitions, clients in zip(nodes, spread, strict=True)
-                    for _ in range(clients)
-                ]
-                found = share(address, client_id, works, seconds)
-                print(f"{key:20} clients on nodes {spread} {found:6.3f} of {RATE // MIB} MiB/s", flush=True)
+        for spread in SPREADS:
+            shares = {}
+            with ThreadPoolExecutor() as at_once:
+                for key, work in ((PRODUCER_BYTE_RATE, produce), (CONSUMER_BYTE_RATE, consume)):
+                    client_id = f"{key}-{'-'.join(map(str, spread))}"
+                    limit(wire, client_id, key)
+                    works = [
+                        partial(work, partitions=partitions)
+                        for partitions, clients in zip(nodes, spread, strict=True)
+                        for _ in range(clients)
+                    ]
+                    shares[key] = at_once.submit(share, address, client_id, works, seconds)
+            for key, found in shares.items():
+                print(f"{key:20} clients on nodes {spread} {found.result():6.3f} of {RATE // MIB} MiB/s", flush=True)
 
 
 def main() -> None:
