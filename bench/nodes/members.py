@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.errors import BenchError
@@ -35,9 +36,10 @@ class Member:
         peers: Mapping[int, str],
         settings: Mapping[str, str],
         program: Sequence[str] = ("mainstem.cli.main",),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`addresses`: of Kafka, HTTP and RPC. `peers`: node id → RPC address. `program`: the module that is run, and
-        what comes before `serve`."""
+        what comes before `serve`. `environment`: more than this process's, as of another tree."""
         self.node_id = node_id
         self.directory = directory
         self.kafka, self.http, self.rpc = addresses
@@ -53,8 +55,8 @@ class Member:
         command += [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
         cpus = tuple(sorted(os.sched_getaffinity(0)))
         setup = Setup(directory=directory, cpus=cpus, cores_count=len(cpus), durability=Durability.SYNC)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
-        self._process = launch(setup, command, environment)
+        own = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTEM_")}
+        self._process = launch(setup, command, {**own, **environment})
 
     @property
     def pid(self) -> int:

@@ -12,6 +12,7 @@ The connection reads the socket into its own buffer and dispatches every whole f
   comes);
 * the frames before it took long enough for one turn of the loop (a later turn comes);
 * a quota of its client mutes it (the time is over);
+* its client has not shown who it is (its turn comes among those of all that have not);
 * the connection is ending.
 
 Frames held back stay in the buffer; reading goes on while the buffer has room, and pauses when it is full.
@@ -120,6 +121,14 @@ class ConnectionHost(Protocol):
         that takes so much `decoded`."""
         ...
 
+    def knows(self, connection: Connection) -> None:
+        """The client of a connection has shown who it is."""
+        ...
+
+    def wait_for_step(self, connection: Connection) -> None:
+        """Have a connection whose client has not shown who it is told when it is the turn of its next request."""
+        ...
+
     def flush_soon(self, connection: Connection) -> None:
         """Have the connection write what it has, once, at the end of this turn of the loop."""
         ...
@@ -162,6 +171,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a reply that is not pipelined is pending."""
         self._is_strange = False
         """Whether the bounds of a client that has not shown who it is hold."""
+        self._is_its_step = False
+        """Whether such a client's next request has its turn."""
+        self._waiting_for_step = False
         self._half_read_since: float | None = None
         self._waiting_for_budget = False
         self._waiting_for_room = False
@@ -220,6 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         self.account.buffer_bytes_max = ANY_BYTES
         self._transport.set_write_buffer_limits(high=TRANSPORT_BYTES_HIGH)
         self._is_strange = False
+        self._host.knows(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.writable()
@@ -258,6 +271,21 @@ class Connection(asyncio.BufferedProtocol):
         self._host.forget(self)
 
     # the server's side
+
+    @property
+    def host(self) -> str:
+        """The peer's address."""
+        return self.session.host
+
+    def step(self) -> None:
+        """It is the turn of one request of the client, which has not shown who it is."""
+        self._waiting_for_step = False
+        if not self._dead:
+            self._is_its_step = True
+            self._advance()
+            self._is_its_step = False
+            if self._is_strange and self.session.authenticated and not self._dead:
+                self._end_strange()
 
     @property
     def bytes_unsent(self) -> int:
@@ -471,7 +499,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_strange:
             if self.session.authenticated:
                 self._end_strange()
-            elif self.bytes_unsent > STRANGER_BYTES_MAX:
+            elif self.bytes_unsent > STRANGER_BYTES_MAX or self._wait_for_step():
                 return False
         if self.session.muted_until and self._is_muted():
             return False
@@ -489,6 +517,20 @@ class Connection(asyncio.BufferedProtocol):
             return True
         few = min(self._shared.config.response_bytes_unsent_max, budget.bytes_free())
         return self.bytes_unsent <= max(TRANSPORT_BYTES_HIGH, few)
+
+    def _wait_for_step(self) -> bool:
+        """Whether the next frame of a client that has not shown who it is has to wait for its turn."""
+        if self._is_its_step or not self._buffer.unread:
+            return False
+        if not self._waiting_for_step:
+            self._waiting_for_step = True
+            self._host.wait_for_step(self)
+        return True
+
+    def _step_taken(self) -> None:
+        if self._is_strange:
+            self._is_its_step = False
+            self._shared.counters.strange_requests += 1
 
     def _is_muted(self) -> bool:
         """Whether a quota still mutes the connection; it goes on by itself then."""
@@ -516,6 +558,7 @@ class Connection(asyncio.BufferedProtocol):
         if burst is None:
             return False
         self._half_read_since = None
+        self._step_taken()
         buffer.skip(burst.bytes_taken)
         shared.counters.requests += burst.requests
         kept = burst.holds if burst.holds > SMALL_BYTES_MAX else 0
@@ -544,6 +587,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._half_read_since = shared.clock.monotonic()
             return False
         self._half_read_since = None
+        self._step_taken()
         with frame:  # released on the way out: no code may keep it
             exchange = self.dispatcher.dispatch(frame, self.session, self._may_hold)
         if exchange is None:

@@ -26,6 +26,7 @@ from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
 from mainstem.server.listener import Listener
 from mainstem.server.listener_config import DEFAULT_NAME, ListenerConfig
+from mainstem.server.paced_steps import PacedSteps
 from mainstem.server.shared import Shared
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import WAITING_MAX as HANDSHAKES_WAITING_MAX
@@ -86,7 +87,8 @@ class KafkaServer:
         self._listeners: list[Listener] = []
         self._acceptors: list[asyncio.Server] = []
         self._tls_memory = SharedMemory()
-        self._handshakes = Handshakes(clock, self._admit_handshake)
+        self._steps = PacedSteps(clock, lambda: self.counters.requests - self.counters.strange_requests)
+        self._handshakes = Handshakes(self._steps, self._admit_handshake)
         self._certificate_watch: asyncio.TimerHandle | None = None
         self._strangers = Strangers(
             config.connections_unauthenticated_max,
@@ -342,6 +344,7 @@ class KafkaServer:
             return
         self._connections.remove(connection)
         self._strangers.forget(connection)
+        self._steps.leave(connection)
         self.waiting_for_room.remove(connection)
         host = connection.session.host
         self._per_host[host] -= 1
@@ -370,6 +373,14 @@ class KafkaServer:
         if not self._relief_due:
             self._relief_due = True
             asyncio.get_running_loop().call_soon(self._relieve_and_repeat)
+
+    def knows(self, connection: Connection) -> None:
+        """The client of a connection has shown who it is."""
+        self._strangers.forget(connection)
+
+    def wait_for_step(self, connection: Connection) -> None:
+        """Have a connection whose client has not shown who it is told when it is the turn of its next request."""
+        self._steps.wait(connection)
 
     def flush_soon(self, connection: Connection) -> None:
         """Have the connection write what it has, once, at the end of this turn of the loop."""

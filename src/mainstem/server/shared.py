@@ -28,6 +28,8 @@ class Counters:
     """TLS handshakes that were done."""
     handshakes_refused: int = 0
     requests: int = 0
+    strange_requests: int = 0
+    """Of clients that had not shown who they are."""
     bytes_in: int = 0
     bytes_out: int = 0
 

@@ -26,6 +26,7 @@ from mainstem.errors import ConfigError
 from mainstem.model import Sample
 from mainstem.process.event_loop import LOOP_VARIABLE
 from mainstem.server.listener_config import ListenerConfig
+from mainstem.server.paced_steps import PacedSteps
 from mainstem.server.tls import handshakes, tls_transport
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.principals import PrincipalMapping
@@ -401,7 +402,7 @@ class GonePlain(asyncio.Transport):
 def test_a_turn_that_comes_too_late_touches_nothing(authority: Authority, gone: bool) -> None:
     async def scenario() -> None:
         told: list[str] = []
-        turns = handshakes.Handshakes(LoopClock(), lambda host: True)
+        turns = handshakes.Handshakes(PacedSteps(LoopClock()), lambda host: True)
         certificate = ListenerCertificate("TLS", authority.listener())
         listener = tls_transport.TlsListener(
             certificate, PrincipalMapping(()), turns, tls_transport.SharedMemory(), told.append, lambda: None

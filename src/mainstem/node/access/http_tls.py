@@ -11,6 +11,7 @@ from mainstem.console.config import ConsoleConfig
 from mainstem.model import Sample
 from mainstem.ports import Clock
 from mainstem.server.listener_config import ListenerConfig
+from mainstem.server.paced_steps import PacedSteps
 from mainstem.server.tls.certificates import ListenerCertificate
 from mainstem.server.tls.handshakes import Handshakes
 from mainstem.server.tls.principals import PrincipalMapping
@@ -42,7 +43,7 @@ class HttpTls:
         self._certificate = ListenerCertificate("HTTP", settings, section="console")
         self._clock = clock
         self._looked_at = clock.monotonic()
-        self._handshakes = Handshakes(clock, self._may_begin)
+        self._handshakes = Handshakes(PacedSteps(clock), self._may_begin)
         self._refusals = BoundedLog(log, clock)
         self._listener = TlsListener(
             self._certificate,
