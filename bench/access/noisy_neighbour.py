@@ -1,14 +1,15 @@
 """The effect on a tenant that publishes little of another one that floods the node.
 
-    python -m bench.access.noisy_neighbour --rounds 3 --seconds 5
+    python -m bench.access.noisy_neighbour --rounds 3 --windows 4
 
 The quiet one sends 200 records of 1 KB a second, on schedule, from eight connections; the flood is librdkafka, two
 processes of a user of its own over SASL_SSL, that produce as fast as they can, and in some windows also read what they
-wrote from the beginning. Windows alone and beside the flood take turns, and so do windows beside as many processes that
-burn the flood's core and send nothing. The node has all cores but one, on which all clients are; the flood's run there
-only when nobody else wants to (`SCHED_IDLE`).
+wrote from the beginning. Windows of a second, some in a row, alone and beside the flood take turns, and so do windows
+beside as many processes that burn the flood's core and send nothing. The node has all cores but one, on which all
+clients are; the flood's run there only when nobody else wants to (`SCHED_IDLE`).
 
-Two latencies are told of each kind of window, the p99 of all of its windows together and the ratio to that alone:
+Two latencies are told of each kind of window, the p99 of all of its windows together and the ratio to that alone, of
+windows from which the host of the machine took next to no processor time (`stolen_time`), where there are any:
 
 * the client's: from when a record was due until the client had read the answer. The client's own waits for its core, on
   which the flood's clients are, count;
@@ -28,12 +29,14 @@ import os
 import signal
 import statistics
 import tempfile
+import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -42,6 +45,8 @@ from bench import topics
 from bench.load import Produce, Result
 from bench.machine import CpuSets, share_cores
 from bench.metrics import pooled_ms
+from bench.short_windows import ShortWindow
+from bench.stolen_time import StolenTime
 from bench.systems import all_systems
 from bench.systems.guard import Guard
 from bench.systems.other_tree import OtherTree
@@ -58,13 +63,28 @@ QUIET_RECORD_BYTES = 1024
 FLOOD_RECORD_BYTES = 10_000
 FLOODING_PROCESSES = 2
 LEAD_SECONDS = 2.0
-"""From the flood's start to the window."""
+"""From the flood's start to the first window."""
+WINDOW_SECONDS = 1.0
+"""Short, as the host may take a processor away at any time: then there are others."""
 ALONE, BURNING = "alone", "beside a busy core"
 PRODUCING, READING = "beside producing", "beside producing and catching up"
 NO_TENANT, KAFKA = "mainstem, no tenant", "kafka"
 
 
-def produce(settings: Mapping[str, str], ended: Event) -> None:
+class Flow(NamedTuple):
+    """Bytes that the flood has sent, those included that wait to be sent, and has read; or MB/s."""
+
+    sent: float
+    read: float
+
+
+class Counted(Protocol):
+    """Memory that a process of the flood shares with this one."""
+
+    value: int
+
+
+def produce(settings: Mapping[str, str], ended: Event, sent: Counted) -> None:
     producer = Producer({**settings, "linger.ms": 5, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 65_536})
     value = os.urandom(FLOOD_RECORD_BYTES)
     number = 0
@@ -72,30 +92,33 @@ def produce(settings: Mapping[str, str], ended: Event) -> None:
         try:
             producer.produce(FLOOD.names[0], value, partition=number % FLOOD.partitions)
             number += 1
+            sent.value += FLOOD_RECORD_BYTES
         except BufferError:
             producer.poll(0.01)
     producer.purge()
     producer.flush(5)
 
 
-def catch_up(settings: Mapping[str, str], ended: Event) -> None:
+def catch_up(settings: Mapping[str, str], ended: Event, read: Counted) -> None:
     """From the beginning, again whenever the end is near."""
     consumer = Consumer({**settings, "group.id": "flood", "enable.auto.commit": False})
     beginning = [TopicPartition(FLOOD.names[0], partition, 0) for partition in range(FLOOD.partitions)]
     consumer.assign(beginning)
     while not ended.is_set():
-        if not consumer.consume(1_000, timeout=0.2):
+        messages = consumer.consume(1_000, timeout=0.2)
+        read.value += FLOOD_RECORD_BYTES * len(messages)
+        if not messages:
             consumer.assign(beginning)
     consumer.close()
 
 
-def burn(settings: Mapping[str, str], ended: Event) -> None:
+def burn(settings: Mapping[str, str], ended: Event, nothing: Counted) -> None:
     """Nothing but processor time."""
     while not ended.is_set():
         sum(range(10_000))
 
 
-WORKS = {
+WORKS: dict[str, list[Callable[[Mapping[str, str], Event, Counted], None]]] = {
     ALONE: [],
     BURNING: [burn] * FLOODING_PROCESSES,
     PRODUCING: [produce] * FLOODING_PROCESSES,
@@ -104,19 +127,28 @@ WORKS = {
 
 
 @contextmanager
-def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[None]:
+def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[Callable[[], Flow]]:
+    """Gives the way to learn how much has flowed."""
     guard = node.setup.guard
     assert guard is not None
     assert node.guarded is not None
     settings = {"bootstrap.servers": node.guarded, **guard.librdkafka(), "sasl.mechanism": MECHANISM}
     spawning = multiprocessing.get_context("spawn")
     ended = spawning.Event()
-    processes = [spawning.Process(target=_flooding, args=(work, settings, ended, cpus)) for work in WORKS[kind]]
+    counts = [(work, spawning.Value("Q", lock=False)) for work in WORKS[kind]]
+    processes = [
+        spawning.Process(target=_flooding, args=(work, count, settings, ended, cpus)) for work, count in counts
+    ]
+
+    def flow() -> Flow:
+        sums = [sum(count.value for work, count in counts if work is which) for which in (produce, catch_up)]
+        return Flow(*sums)
+
     for process in processes:
         process.start()
     try:
         ended.wait(LEAD_SECONDS)
-        yield
+        yield flow
     finally:
         ended.set()
         for process in processes:
@@ -124,11 +156,11 @@ def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[None]:
             process.kill()
 
 
-def _flooding(work: object, settings: Mapping[str, str], ended: Event, cpus: tuple[int, ...]) -> None:
+def _flooding(work: object, count: Counted, settings: Mapping[str, str], ended: Event, cpus: tuple[int, ...]) -> None:
     assert callable(work)
     os.sched_setaffinity(0, cpus)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    work(settings, ended)
+    work(settings, ended, count)
 
 
 def make_tenant(node: Node) -> None:
@@ -145,7 +177,7 @@ def make_tenant(node: Node) -> None:
 class Windows:
     """One node, and what was found beside it in windows of each kind."""
 
-    def __init__(self, label: str, node: Node, program: Path, seconds: float) -> None:
+    def __init__(self, label: str, node: Node, program: Path) -> None:
         self.label, self.node = label, node
         self._cpus = share_cores()
         for queues in (QUIET, FLOOD):
@@ -153,25 +185,39 @@ class Windows:
         node.tree.pin(self._cpus.broker)
         load = Produce(address=node.address, topics=f"{QUIET.prefix}:1", partitions=QUIET.partitions, connections=8,
                        record_bytes=QUIET_RECORD_BYTES, batch_records=1, rate=QUIET_PER_SECOND, poisson=True,
-                       seconds=seconds, kernel_times=True)  # fmt: skip
+                       seconds=WINDOW_SECONDS, kernel_times=True)  # fmt: skip
         self._run = partial(loads.run, program, load, cpus=",".join(map(str, self._cpus.load)))
         self._run()  # the first records of a node are not counted
-        self.found: dict[str, list[Result]] = {kind: [] for kind in WORKS}
-        self._stored: dict[str, list[float]] = {kind: [] for kind in WORKS}
-        """MB/s."""
+        self.found: dict[str, list[ShortWindow]] = {kind: [] for kind in WORKS}
+        self._flows: dict[str, list[Flow]] = {kind: [] for kind in WORKS}
+        """MB/s, by kind of windows, one for all in a row."""
 
-    def measure(self, kind: str) -> None:
-        with flood(self.node, kind, self._cpus.load):
-            before = _stored(self.node)
-            result = self._run()
-            self._stored[kind].append((_stored(self.node) - before) / result["seconds"] / 1e6)
-            self.found[kind].append(result)
+    def measure(self, kind: str, windows: int) -> None:
+        """So many windows in a row."""
+        with flood(self.node, kind, self._cpus.load) as flow:
+            before, began = flow(), time.monotonic()
+            for _ in range(windows):
+                stolen = StolenTime(self._cpus.both)
+                result = self._run()
+                self.found[kind].append(ShortWindow(result, stolen.most_seconds()))
+            seconds = time.monotonic() - began
+            rates = ((now - then) / seconds / 1e6 for now, then in zip(flow(), before, strict=True))
+            self._flows[kind].append(Flow(*rates))
+
+    def results(self, kind: str) -> list[Result]:
+        """Of the windows from which the host took nothing; of all where there are none."""
+        windows = self.found[kind]
+        return [one.result for one in windows if one.whole] or [one.result for one in windows]
 
     def tell(self) -> None:
-        for kind, results in self.found.items():
-            figures = [f"{statistics.median(self._stored[kind]):4.0f} MB/s stored"]
+        for kind, windows in self.found.items():
+            sent, read = (statistics.median(rates) for rates in zip(*self._flows[kind], strict=True))
+            figures = [
+                f"{sent:4.0f} MB/s sent, {read:4.0f} read, {sum(one.whole for one in windows)}/{len(windows)} whole"
+            ]
+            results = self.results(kind)
             for name, ways in (("client", _of_client), ("node", _of_node)):
-                alone, p50, p99 = ways(self.found[ALONE], 0.99), ways(results, 0.5), ways(results, 0.99)
+                alone, p50, p99 = ways(self.results(ALONE), 0.99), ways(results, 0.5), ways(results, 0.99)
                 figures.append(f"{name}: p50 {p50:6.2f} p99 {p99:8.2f} ms {p99 / alone:6.2f} x")
             print(f"{self.label:20} {kind:33} {'  '.join(figures)}", flush=True)
 
@@ -182,16 +228,6 @@ def _of_client(results: Sequence[Result], fraction: float) -> float:
 
 def _of_node(results: Sequence[Result], fraction: float) -> float:
     return pooled_ms(results, fraction, "served_buckets")
-
-
-def _stored(node: Node) -> int:
-    """Bytes that the node's processes have had written to files."""
-    return sum(_written(pid) for pid in node.tree.pids())
-
-
-def _written(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("wchar"))
 
 
 @contextmanager
@@ -214,7 +250,7 @@ def started(label: str, system: System, cpus: CpuSets) -> Iterator[Node]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a flood of one tenant does to another.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--windows", type=int, default=4, help="of a second, in a row")
     parser.add_argument("--before", type=Path, metavar="TREE", help="a work tree to measure beside this one")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
@@ -222,24 +258,23 @@ def main() -> None:
     systems = all_systems(CACHE)
     ours, kafka = systems["mainstem"], systems["kafka"]
     if given.before is not None:
-        compare([("before", OtherTree(given.before)), ("after", ours)], program, given.rounds, given.seconds)
+        compare([("before", OtherTree(given.before)), ("after", ours)], program, given.rounds, given.windows)
         return
     for label, system in ((NO_TENANT, ours), ("mainstem, a tenant", ours), (KAFKA, kafka)):
-        compare([(label, system)], program, given.rounds, given.seconds)
+        compare([(label, system)], program, given.rounds, given.windows)
 
 
-def compare(systems: Sequence[tuple[str, System]], program: Path, rounds: int, seconds: float) -> None:
-    """In each round a window of each kind beside each node, every second one in the opposite order."""
+def compare(systems: Sequence[tuple[str, System]], program: Path, rounds: int, count: int) -> None:
+    """In each round so many windows of each kind beside each node, every second round in the opposite order."""
     with ExitStack() as nodes:
         cpus = share_cores()
         windows = [
-            Windows(label, nodes.enter_context(started(label, system, cpus)), program, seconds)
-            for label, system in systems
+            Windows(label, nodes.enter_context(started(label, system, cpus)), program) for label, system in systems
         ]
         turns = [(kind, one) for kind in WORKS for one in windows]
         for number in range(rounds):
             for kind, one in turns if number % 2 == 0 else reversed(turns):
-                one.measure(kind)
+                one.measure(kind, count)
         for one in windows:
             one.tell()
 
