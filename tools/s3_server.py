@@ -16,6 +16,7 @@ import argparse
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,10 +32,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from tools.large_objects import LargeObjects
 
 from mainstem.pipeline.embedded.processes import NICE_MAX, take_leftovers
-from mainstem.pipeline.embedded.spare_time import set_policy
+from mainstem.pipeline.embedded.spare_time import half_of, set_policy
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import InputStream, StartResponse, WSGIApplication, WSGIEnvironment
 
     from werkzeug.serving import BaseWSGIServer
 
@@ -47,6 +48,13 @@ PROJECT = Path(__file__).parents[1]
 IN_MEMORY = {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 40)}
 """Otherwise moto keeps what has 5 MiB or more in temporary files, and the kernel writes hundreds of megabytes of them
 to the disk at a time, which holds up whoever syncs there."""
+
+RECEIVED_AT_ONCE_BYTES = 64 << 10
+"""Of a body. A kernel that is not preemptible copies what one call asks for in one go, into memory that it has to make
+first: ten milliseconds for 16 MiB, in which nobody else has the processor, whatever this process leaves to others. A
+network card brings as much as this at a time."""
+RECEIVE_BUFFER_BYTES = 256 << 10
+"""Of a connection, in place of up to 32 MiB: more than that is not sent in one go either."""
 
 
 class Counts(NamedTuple):
@@ -103,8 +111,9 @@ class S3Server:
 def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bool = False) -> Iterator[S3Server]:
     """A server with an empty bucket, ended with the block. `idle`: others are measured beside it, who would not meet it
     on the processor if it were on other machines; once it has started, all of its threads take what nobody else wants
-    of the processor (`SCHED_IDLE`), in a session of their own. `light`: objects that come in parts cost it little, and
-    are not listed. Raises RuntimeError when it does not start."""
+    of the processor (`SCHED_IDLE`), on half of the processors, as those of a node's splitter do, in a session of their
+    own. `light`: objects that come in parts cost it little, and are not listed. Raises RuntimeError when it does not
+    start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
     command += ["--light"] if light else []
     pipe = subprocess.PIPE
@@ -135,6 +144,7 @@ def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bo
             for thread in Path(f"/proc/{process.pid}/task").iterdir() if idle else ():  # those to come inherit it
                 take_leftovers(int(thread.name), NICE_MAX)
                 set_policy(int(thread.name), os.SCHED_IDLE)
+                os.sched_setaffinity(int(thread.name), half_of(os.sched_getaffinity(0)))
             yield S3Server(process, endpoint, bucket)
         finally:
             watchdog.cancel()
@@ -157,6 +167,16 @@ def operation_of(method: str, query: str) -> str:
     if "delete" in keys:
         return "DeleteObjects"
     return "CompleteMultipartUpload" if "uploadId" in keys else method
+
+
+def received(source: InputStream, size: int) -> bytes:
+    """The body of a request, or what came of it."""
+    pieces: list[bytes] = []
+    left = size
+    while left and (piece := source.read(min(left, RECEIVED_AT_ONCE_BYTES))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 class Counted:
@@ -182,7 +202,7 @@ class Counted:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         size = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(size)
+        body = received(environ["wsgi.input"], size)
         if len(body) < size:  # whoever sent it is gone: moto would keep what there is of it
             start_response("400 Bad Request", [("Content-Length", "0")])
             return []
@@ -220,6 +240,7 @@ class Listener:
 
         self._make = make
         self._server = make(port)
+        self._limit_buffers()
         self.port = int(self._server.server_address[1])
         self._thread = self._served()
 
@@ -230,7 +251,12 @@ class Listener:
 
     def open(self) -> None:
         self._server = self._make(self.port)
+        self._limit_buffers()
         self._thread = self._served()
+
+    def _limit_buffers(self) -> None:
+        """Connections have what their listener has."""
+        self._server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
 
     def _served(self) -> threading.Thread:
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

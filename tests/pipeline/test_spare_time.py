@@ -17,7 +17,9 @@ from tests.harness.patience import PATIENCE_SECONDS
 from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
 from mainstem.pipeline.embedded.spare_time import (
     BATCH_SECONDS,
+    FILES_AT_ONCE,
     LOOK_SECONDS,
+    REST_SECONDS,
     STARVED_SECONDS,
     SpareTime,
     half_of,
@@ -72,6 +74,19 @@ def test_all_of_a_session_is_idle_work_as_long_as_it_has_what_it_wants() -> None
         look_until(spare, lambda: policies(pid) == [os.SCHED_IDLE] * 2)
         assert spare.idle
         assert policies(pid) == [os.SCHED_IDLE] * 2
+
+
+def test_a_look_takes_little_of_a_processor_at_a_time() -> None:
+    rests: list[float] = []
+    with session(STARTS_ANOTHER) as pid:
+        take_leftovers(pid)
+        spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS, rest=rests.append)
+        look_until(spare, lambda: policies(pid) == [os.SCHED_IDLE] * 2)
+        rests.clear()
+        least = len([entry for entry in os.listdir("/proc") if entry.isdigit()])  # some may end meanwhile
+        spare.look(time.monotonic())
+    assert set(rests) <= {REST_SECONDS}
+    assert len(rests) >= least // (2 * FILES_AT_ONCE)
 
 
 def test_who_wants_nothing_is_not_starved() -> None:

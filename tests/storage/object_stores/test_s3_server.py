@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
-from tools.s3_server import CREDENTIALS, S3Server, operation_of, s3_server
+from tools.s3_server import (
+    CREDENTIALS,
+    RECEIVED_AT_ONCE_BYTES,
+    S3Server,
+    operation_of,
+    received,
+    s3_server,
+)
 
 from mainstem.model import Buffer
+from mainstem.pipeline.embedded.spare_time import half_of
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectStoreUnavailable
@@ -84,10 +93,36 @@ def test_an_idle_server_is_idle_work_with_all_of_its_threads_and_nice_with_its_s
         assert len(threads) > 1, "the one that listens is not the first"
         assert set(niceness) == {"19"}
         assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {os.SCHED_IDLE}
+        assert {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads} == {
+            half_of(os.sched_getaffinity(0))
+        }
         assert os.getsid(server.pid) == server.pid
         autogroup = Path(f"/proc/{server.pid}/autogroup")
         told = autogroup.read_text() if autogroup.exists() else ""
         assert not told or told.split()[-1] == "19"
+
+
+class AskedBody(io.BytesIO):
+    """Remembers for how much at a time it was asked."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.asked: list[int] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        self.asked.append(size)
+        return super().read(size)
+
+
+@pytest.mark.parametrize("came", [0, 17, RECEIVED_AT_ONCE_BYTES, 2 * RECEIVED_AT_ONCE_BYTES + 5])
+def test_a_body_is_received_a_little_at_a_time(came: int) -> None:
+    for missing in (0, 1):  # the second was sent by somebody who is gone
+        content = os.urandom(came)
+        body = AskedBody(content)
+        assert received(body, came + missing) == content
+        assert max(body.asked, default=0) <= RECEIVED_AT_ONCE_BYTES
+        assert len(body.asked) == -(-came // RECEIVED_AT_ONCE_BYTES) + missing
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux tells in /proc which files are open")

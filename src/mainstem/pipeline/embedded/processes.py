@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from mainstem.time_slices import LONG_SECONDS, USUAL_SECONDS, set_slice
@@ -100,12 +101,14 @@ def _be_usual_work(process_id: int) -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, 0))
 
 
-def members(session_id: int) -> list[int]:
-    """The processes of a session but those that have ended and lie there until their parents look."""
+def members(session_id: int, read_one: Callable[[], None] = lambda: None) -> list[int]:
+    """The processes of a session but those that have ended and lie there until their parents look. `read_one` is
+    called before each that is looked at."""
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit():
             continue
+        read_one()
         try:
             fields = Path(f"/proc/{entry}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:

@@ -21,7 +21,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,14 @@ from mainstem.pipeline.embedded.processes import members
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Between two looks. Each reads some files of every process of the machine, a few milliseconds of a processor."""
+"""Between two looks. Each reads some files of every process of the machine, ten milliseconds of a processor…"""
+
+FILES_AT_ONCE = 12
+"""…of which it takes a few tenths of one at a time: it is batch work, for which others may have to wait until the clock
+ticks, and a kernel that is not preemptible lets nobody in while it makes up a file…"""
+
+REST_SECONDS = 0.002
+"""…and then rests, so that a look takes a tenth of a second."""
 
 STARVED_SECONDS = 20.0
 """So long the splitter may get next to nothing: others are busy for some seconds now and then, and the split has room
@@ -43,6 +50,9 @@ what batch work gets at least."""
 BATCH_SECONDS = 300.0
 """Then it is looked at again whether others leave enough: beside others that never do, the splitter has what batch work
 gets in fifteen of sixteen parts of the time."""
+
+FILES_OF_THREAD = 2
+"""How long it ran, and its state."""
 
 OTHERS_LITTLE = 0.1
 """Of one processor. Others who take less in all hardly meet the splitter, wherever it works: a node that does nothing
@@ -69,13 +79,18 @@ class SpareTime:
         *,
         starved_seconds: float = STARVED_SECONDS,
         stat: Path = Path("/proc/stat"),
+        rest: Callable[[float], object] = time.sleep,
     ) -> None:
-        """`cores`: those that the session may use. `stat`: where the system tells how long they worked for anybody."""
+        """`cores`: those that the session may use. `stat`: where the system tells how long they worked for anybody.
+        `rest` takes seconds."""
         self.idle = True
         """Whether the processes are idle work; else they are batch work."""
         self._session_id = session_id
         self._cores = frozenset(cores)
         self._stat = stat
+        self._rest = rest
+        self._files = 0
+        """Read since the last rest."""
         self._busy_seconds = math.inf
         """At the last look: before the first one nobody has worked."""
         self._starved_seconds = starved_seconds
@@ -87,7 +102,11 @@ class SpareTime:
         """By thread, at the last look."""
 
     def look(self, now: float) -> None:
-        seen = {thread: found for thread in self._threads() if (found := _seen(thread)) is not None}
+        seen = {}
+        for thread in self._threads():
+            self._reads_files(FILES_OF_THREAD)
+            if (found := _seen(thread)) is not None:
+                seen[thread] = found
         unknown = _Seen(0.0, False)
         ran = sum(found.ran - self._seen.get(thread, unknown).ran for thread, found in seen.items())
         seconds, busy = now - self._looked_at, self._busy()
@@ -106,9 +125,16 @@ class SpareTime:
             set_policy(thread, policy)
             _keep_to(cores, thread)
 
+    def _reads_files(self, count: int = 1) -> None:
+        """Rest now and then."""
+        self._files += count
+        if self._files > FILES_AT_ONCE:
+            self._files = count
+            self._rest(REST_SECONDS)
+
     def _threads(self) -> list[int]:
         found: list[int] = []
-        for process in members(self._session_id):
+        for process in members(self._session_id, self._reads_files):
             if process == os.getpid():
                 continue  # a thread that holds the interpreter and gets no processor would hold up this one
             try:
