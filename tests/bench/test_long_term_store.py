@@ -37,6 +37,12 @@ def test_a_scale_divides_every_line() -> None:
     whole = scaled("64/whole")
     assert whole == lines._replace(packed_bytes=MergeLines().packed_bytes)
     whole.validate()
+    short = scaled("64/512")
+    assert short.packed_bytes == lines.packed_bytes
+    assert 8 * short.level_one_bytes == lines.level_one_bytes
+    assert 8 * short.wait_bytes_max == lines.wait_bytes_max
+    assert short.task_bytes == lines.task_bytes
+    short.validate()
 
 
 def test_files_are_told_per_tebibyte_of_what_is_merged_and_runs_apart() -> None:
