@@ -506,7 +506,7 @@ def test_loggers_have_levels_that_change() -> None:
         for bad, error in (
             (change("mainstem.of_a_test", 0, "LOUD"), ErrorCode.INVALID_CONFIG),
             (change("mainstem.nobody", 0, "INFO"), ErrorCode.INVALID_CONFIG),
-            (change("root", OPERATION_DELETE, None), ErrorCode.INVALID_CONFIG),
+            (change("root", OPERATION_DELETE, None), ErrorCode.INVALID_REQUEST),
             (change("root", OPERATION_APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
         ):
             assert altered(admin, BROKER_LOGGER, "1", change("mainstem.of_a_test", 0, "ERROR"), bad) in (

@@ -169,6 +169,8 @@ def _alter_loggers(broker: Broker, name: str, changes_of: ChangesOf, *, validate
         changes = changes_of(Overrides(dict(loggers.levels()), {}, {}, is_loggers=True))
     except InvalidConfig as refusal:
         return ErrorCode.INVALID_REQUEST, str(refusal)
+    if changes.get(loggers.ROOT, "") is None:  # Kafka's code for it is another than for a name or level that is not
+        return ErrorCode.INVALID_REQUEST, "the root logger always has a level"
     if (fault := loggers.fault_of(changes)) is not None:
         return ErrorCode.INVALID_CONFIG, fault
     if not validate_only:

@@ -35,8 +35,6 @@ def fault_of(changes: Mapping[str, str | None]) -> str | None:
     for name, level in changes.items():
         if name not in known:
             return f"there is no logger {name[:100]!r} on this node"
-        if level is None and name == ROOT:
-            return "the root logger always has a level"
         if level is not None and level not in LEVELS:
             return f"logger {name}: there is no level {level[:20]!r}; it is one of {', '.join(LEVELS)}"
     return None
