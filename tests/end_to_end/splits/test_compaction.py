@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka import OFFSET_INVALID, AcknowledgeType, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.sharing import Sharing
 from tests.end_to_end.load import Queue, Record
 from tests.end_to_end.processes import Commands, descendants, is_jvm
 from tests.end_to_end.readers import Reading, record_of
-from tests.end_to_end.shell import command, environment
+from tests.end_to_end.shell import command, environment, mainstem
 from tests.end_to_end.splitters.one_spark import OneSpark
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import Serving, eventually
@@ -43,9 +44,14 @@ CONFIGS: dict[str, dict[str, str]] = {
 }
 PARTITIONS = 2
 QUEUES = [Queue(topic, partition) for topic in CONFIGS for partition in range(PARTITIONS)]
-IN_TRANSACTIONS = "in-transactions"
+IN_TRANSACTIONS, ALL_KEPT = "in-transactions", "all-kept"
+"""The latter is not compacted."""
 TRANSACTIONS = 10
-"""Of each chapter, with a record of the same key each; every third is aborted."""
+"""Of each chapter, with a record of the same key in either topic; every third is aborted."""
+COMMITTED = [b"%d" % number for number in range(TRANSACTIONS) if number % 3] * 2
+"""The values of two chapters' committed transactions."""
+AUDITORS = "auditors"
+"""A share group that reads committed messages alone."""
 KEYS = 500
 BATCH_RECORDS = 50
 OFFSETS = "__consumer_offsets"
@@ -66,6 +72,7 @@ SETTINGS = (
     "journal.segment_bytes=1048576",
     "journal.segment_age_seconds=0.5",
     "storage.checkpoint_seconds=0.5",
+    "shares.auto_offset_reset=earliest",
 )
 
 
@@ -108,12 +115,14 @@ class Story:
         self.status: dict[str, Any] = {}
         self.committed: list[Record] = []
         """The messages that came in transactions, as a reader of committed ones finds them in the end."""
+        self.shared: list[bytes | None] = []
+        """The values that members of a share group get of those that are all kept."""
 
     def tell(self) -> None:
         self.node.start()
         admin = AdminClient({"bootstrap.servers": self.node.kafka, **KEEP_TRYING})
         new = [NewTopic(topic, PARTITIONS, 1, config=config) for topic, config in CONFIGS.items()]
-        new.append(NewTopic(IN_TRANSACTIONS, 1, 1, config=CONFIGS[BRIEF]))
+        new += [NewTopic(IN_TRANSACTIONS, 1, 1, config=CONFIGS[BRIEF]), NewTopic(ALL_KEPT, 1, 1)]
         for future in admin.create_topics(new).values():
             future.result(PATIENCE_SECONDS)
         self.produce()
@@ -141,6 +150,7 @@ class Story:
         self.restarted = self.read()
         self.groups["restarted"] = self.read_groups()
         self.committed = self.read_committed()
+        self.shared = self.share()
 
     def close(self) -> None:
         self.commands.close()
@@ -166,7 +176,8 @@ class Story:
         producer.init_transactions(PATIENCE_SECONDS)
         for number in range(TRANSACTIONS):
             producer.begin_transaction()
-            producer.produce(IN_TRANSACTIONS, b"%d" % number, b"key")
+            for topic in (IN_TRANSACTIONS, ALL_KEPT):
+                producer.produce(topic, b"%d" % number, b"key")
             end = producer.commit_transaction if number % 3 else producer.abort_transaction
             assert producer.flush(PATIENCE_SECONDS) == 0
             end(PATIENCE_SECONDS)
@@ -211,6 +222,23 @@ class Story:
             found += [record_of(message) for message in reader.consume(100, 0.2) if message.error() is None]
         reader.close()
         return found
+
+    def share(self) -> list[bytes | None]:
+        """Both chapters are in merged files then."""
+        mainstem(self.node, "config", "alter", "--group", AUDITORS, "--set", "share.isolation.level=read_committed")
+        values: list[bytes | None] = []
+
+        def keep(message: Message) -> AcknowledgeType:
+            values.append(message.value())
+            return AcknowledgeType.ACCEPT
+
+        with Sharing(self.node.kafka, AUDITORS, ALL_KEPT) as member:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while len(values) < len(COMMITTED):
+                assert time.monotonic() < deadline, f"a share group got {values}"
+                member.take(keep)
+            member.take(keep)  # nothing of an aborted transaction comes behind them
+        return values
 
     def read(self) -> Reading:
         """Every queue from its beginning until it has come to its end."""
@@ -371,6 +399,10 @@ def test_committed_offsets_are_those_of_before_and_their_log_takes_less_room(sto
 def test_of_transactions_the_latest_committed_record_is_there(story: Story) -> None:
     last_committed = 2 * 2 * TRANSACTIONS - 4  # the last transaction was aborted, and each has its marker
     assert story.committed == [Record(last_committed, b"key", b"%d" % (TRANSACTIONS - 2))]
+
+
+def test_a_share_group_of_committed_readers_gets_what_was_committed_from_files(story: Story) -> None:
+    assert story.shared == COMMITTED
 
 
 def test_files_of_other_topics_are_as_they_were(story: Story) -> None:
