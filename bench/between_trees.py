@@ -1,9 +1,13 @@
 """Has plain produce or fetch become dearer since an earlier commit? `python -m bench.between_trees TREE`
 
 `TREE` is a work tree of the earlier commit with a compiled kernel (`git worktree add TREE COMMIT`; there, `python
-setup.py build_ext --inplace`). In each of twenty rounds both trees start a node each, in an order that alternates, and
-are given the same loads one after the other. The figure is the CPU time of the whole node for the same work. A ratio is
-taken within each round; the table has the median of these. The target is at most 1.05.
+setup.py build_ext --inplace`). A node of each tree lives at the same time, and only one is given a load. In each of
+twenty rounds both get the same bytes to write and to give out, one right after the other, in an order that alternates.
+After five rounds both are replaced: a process keeps for all its life what memory it happened to be given. The figure is
+the CPU time of the whole node for the same work. A ratio is taken within each round; the table has the median of
+these. The target is at most 1.05.
+
+`--keep FILE` adds the rounds to those in the file, so that they may be made in pieces.
 """
 
 from __future__ import annotations
@@ -16,14 +20,18 @@ import shutil
 import signal
 import statistics
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench import load
 from bench.__main__ import CACHE, HOME
 from bench.errors import BenchError
+from bench.load import Fetch, Produce
 from bench.machine import alone, read_machine, share_cores, tuned
 from bench.report.tables import markdown
-from bench.results import Results
+from bench.results import Results, load_results
 from bench.session import SHORT, Bench, Session, Stage
 from bench.systems.mainstem import Mainstem
 from bench.systems.other_tree import OtherTree
@@ -31,39 +39,55 @@ from bench.systems.system import Durability, System
 
 TARGET = 1.05
 ROUNDS = 20
+ROUNDS_OF_A_LIFE = 5
 WORKLOAD = "trees"
 QUEUES = 64
 SMALL = {"record_bytes": 100, "batch_records": 1, "queues_per_request": 1}
+TOGETHER = {**SMALL, "queues_per_request": QUEUES}
+"""The same batches in fewer requests, where they are written only to be read."""
 LARGE = {"record_bytes": 1024, "batch_records": 100, "queues_per_request": 10}
 CPU = "cpu_us_per_batch"
-LARGE_BYTES = 224 << 20
+SMALL_BYTES = 2 << 20
+"""Of requests with one record each: about 12,000 requests, half a second."""
+READ_BYTES = 24 << 20
+"""Of small batches that are read: 140,000, which are over twenty responses."""
+LARGE_BYTES = 160 << 20
 """Within the write cache, from which it is read again."""
 SMALL_CONNECTIONS = 8
-FETCH_PASSES = 6
-SMALL_FETCH_PASSES = 30
-"""A pass takes the node a hundredth of a second, which is as much as the kernel counts."""
+FETCH_PASSES = 4
+SMALL_FETCH_PASSES = 12
+"""A pass takes the node some milliseconds."""
+SECONDS_MAX = 60.0
+"""Of one load, none of which takes more than a second or two."""
 PRODUCE_SMALL, PRODUCE_LARGE = "produce, a 100-byte record a request", "produce, 1 MB requests"
 FETCH_SMALL, FETCH_LARGE = "fetch, batches of 100 bytes", "fetch, batches of 100 KB"
 ROWS = (PRODUCE_SMALL, PRODUCE_LARGE, FETCH_SMALL, FETCH_LARGE)
 
 
-def measure(stage: Stage) -> None:
-    """One life of one node."""
+def begin(stage: Stage) -> None:
+    """One node, and loads of each kind that are not counted."""
     stage.start()
     small, large = stage.create("small", QUEUES), stage.create("large", QUEUES)
-    produce = stage.produce(small, **SMALL, connections=SMALL_CONNECTIONS, in_flight=1)
-    stage.finish(stage.begin(dataclasses.replace(produce, seconds=1.0)))
+    for queues, kind, size in ((small, SMALL, SMALL_BYTES), (large, LARGE, LARGE_BYTES)):
+        stage.finish(stage.begin(stage.produce(queues, **kind, bytes=size, seconds=SECONDS_MAX)))
     stage.rest()
-    stage.measure(PRODUCE_SMALL, produce)
-    stage.measure(FETCH_SMALL, stage.fetch(small, connections=4, in_flight=1, queues_per_request=QUEUES // 4,
-                                           partition_max_bytes=1 << 16, until_end=True, seconds=30.0),
-                  passes=SMALL_FETCH_PASSES)  # fmt: skip
-    stage.finish(stage.begin(stage.produce(large, **LARGE, seconds=0.5)))
-    large = stage.create("measured", QUEUES)
+
+
+def loads_of(stage: Stage, number: int) -> dict[str, tuple[Produce | Fetch, int]]:
+    """The loads of one round of one node, and how many passes of each. Its topics are new, so that every round writes
+    and reads as much as the one before."""
+    small, read, large = (stage.create(f"{kind}-{number}", QUEUES) for kind in ("small", "read", "large"))
+    stage.finish(stage.begin(stage.produce(read, **TOGETHER, bytes=READ_BYTES, seconds=SECONDS_MAX)))
     stage.rest()
-    stage.measure(PRODUCE_LARGE, stage.produce(large, **LARGE, bytes=LARGE_BYTES, seconds=60.0))
-    fetch = stage.fetch(large, connections=4, in_flight=1, queues_per_request=QUEUES // 4, until_end=True, seconds=30.0)
-    stage.measure(FETCH_LARGE, fetch, passes=FETCH_PASSES)
+    fetch = {"connections": 4, "in_flight": 1, "queues_per_request": QUEUES // 4, "until_end": True,
+             "seconds": SECONDS_MAX}  # fmt: skip
+    return {
+        PRODUCE_SMALL: (stage.produce(small, **SMALL, bytes=SMALL_BYTES, seconds=SECONDS_MAX,
+                                      connections=SMALL_CONNECTIONS, in_flight=1), 1),
+        FETCH_SMALL: (stage.fetch(read, **fetch, partition_max_bytes=1 << 16), SMALL_FETCH_PASSES),
+        PRODUCE_LARGE: (stage.produce(large, **LARGE, bytes=LARGE_BYTES, seconds=SECONDS_MAX), 1),
+        FETCH_LARGE: (stage.fetch(large, **fetch), FETCH_PASSES),
+    }  # fmt: skip
 
 
 def table(results: Results, other: str) -> str:
@@ -86,34 +110,54 @@ def table(results: Results, other: str) -> str:
     return markdown(lines)
 
 
-def run(tree: Path, rounds: int, seconds: float) -> int:
+def life(bench: Bench, systems: Sequence[System], path: Path, rounds: range, until: float) -> bool:
+    """Rounds of nodes that live side by side; each round is kept once it is whole. False: the time is over."""
+    session = Session(name="trees", run=begin, durability=Durability.ASYNC, systems=tuple(one.name for one in systems))
+    with ExitStack() as lives:
+        stages = []
+        for system in systems:
+            own = dataclasses.replace(bench, directory=bench.directory / system.name.replace(" ", "-"))
+            own.directory.mkdir(exist_ok=True)
+            stages.append(lives.enter_context(Stage(own, WORKLOAD, session, system)))
+            begin(stages[-1])
+        for number in rounds:
+            begun = time.monotonic()
+            loads = [(stage, loads_of(stage, number)) for stage in stages]
+            for title in loads[0][1]:
+                for stage, of_it in loads if number % 2 else reversed(loads):
+                    given, passes = of_it[title]
+                    stage.measure(title, given, passes=passes)
+            bench.results.save(path)
+            if time.monotonic() + (time.monotonic() - begun) > until:
+                return False
+    return True
+
+
+def run(tree: Path, rounds: int, seconds: float, kept: Path | None) -> int:
+    until = time.monotonic() + seconds
     other = OtherTree(tree)
     other.prepare()
     systems: dict[str, System] = {Mainstem.name: Mainstem(), OtherTree.name: other}
     data = Path(os.environ.get("BENCH_DATA", HOME / "data")) / str(os.getpid())
     data.mkdir(parents=True)
-    path = HOME / "results" / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-trees.json"
+    path = kept or HOME / "results" / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}-trees.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    form = dataclasses.replace(SHORT, repetitions=rounds, seconds=seconds)
-    session = Session(name="trees", run=measure, durability=Durability.ASYNC, systems=tuple(systems))
-    results = Results({"when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                       "form": dataclasses.asdict(form),
-                       "versions": {name: system.version() for name, system in systems.items()}})  # fmt: skip
+    results = load_results(path) if path.exists() else Results({"first": datetime.datetime.now(datetime.UTC).isoformat(
+        timespec="seconds"), "versions": {name: system.version() for name, system in systems.items()}})  # fmt: skip
     try:
         program = load.build(HOME)
         with alone(CACHE / "lock", lambda line: print(line, file=sys.stderr)), tuned(data) as notes:
             results.facts["machine"] = dataclasses.asdict(read_machine(data, ""))
             results.notes.extend(notes)
-            bench = Bench(form, share_cores(), results, data, program, CACHE, systems, "", 0)
-            for number in range(rounds):
-                for system in systems.values() if number % 2 else reversed(systems.values()):
-                    with Stage(bench, WORKLOAD, session, system) as stage:
-                        measure(stage)
-                results.save(path)
+            bench = Bench(SHORT, share_cores(), results, data, program, CACHE, systems, "", 0)
+            for first in range(0, rounds, ROUNDS_OF_A_LIFE):
+                numbers = range(first, min(rounds, first + ROUNDS_OF_A_LIFE))
+                if not life(bench, [*systems.values()], path, numbers, until):
+                    break
     finally:
         shutil.rmtree(data, ignore_errors=True)
-        print(table(results, other.version()))
         if path.exists():
+            print(table(load_results(path), other.version()))
             print(path)
     return 0
 
@@ -122,11 +166,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path, metavar="TREE")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each load that has no end of its own")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add the rounds to those that are there")
+    parser.add_argument("--seconds-max", type=float, default=3600.0, help="begin no round that would end later")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     try:
-        return run(options.tree, options.rounds, options.seconds)
+        return run(options.tree, options.rounds, options.seconds_max, options.keep)
     except (BenchError, load.LoadError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bench.errors import BenchError
 from bench.machine import alone, share_cores
-from bench.process_tree import ProcessTree
+from bench.process_tree import ProcessTree, cpu_of
 from bench.scale.reader_costs import BYTES, Look, between, cost_of
 from bench.store.new_files import one_pass, written
 from bench.window import Window
@@ -21,6 +21,8 @@ from tests.harness.patience import PATIENCE_SECONDS
 from bench import page_cache
 
 MEBIBYTE = 1 << 20
+SPUN_SECONDS = 0.003
+"""Less than /proc tells."""
 BURN_AND_SAY = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BURN_AND_SAY!r}])"
 
@@ -40,6 +42,20 @@ def test_a_tree_counts_its_descendants() -> None:
         parent.communicate()
     assert tree.pids() == []
     assert tree.cpu_seconds() == 0.0
+
+
+def test_the_time_of_a_process_is_not_cut_to_hundredths() -> None:
+    def spun() -> float:
+        """The time of a while of spinning, as the bench counts it."""
+        before, begun = cpu_of(os.getpid()), time.process_time()
+        while time.process_time() - begun < SPUN_SECONDS:
+            pass
+        return cpu_of(os.getpid()) - before
+
+    for _ in range(3):
+        begun = time.process_time()
+        told = spun()
+        assert SPUN_SECONDS <= told <= time.process_time() - begun
 
 
 def test_descendants_are_signalled_and_the_root_is_not() -> None:
