@@ -12,6 +12,7 @@
 #                NODES=whole has all roles of a node and clients that speak Kafka's protocol, not storage alone,
 #                NODES=elastic as well, and their replicas move, as nodes join, are drained, die for long, and go,
 #                NODES=moving as well, and queues move between write groups on other nodes,
+#                NODES=brokers as whole, but clients are served by brokers without storage,
 #                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
 #                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors,
 #                FAULTS="fewer copies" (NODES=moving) queues that are kept three times and once by turns,
@@ -73,7 +74,7 @@ test-all:
 
 simulate:
 	@tools/prepare
-	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic moving,$(NODES)),--$(NODES)) $(if $(FAULTS),--faults "$(FAULTS)") $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
+	@PYTHONPATH=. $(BIN)/python -m tests.simulation.cluster $(or $(SEEDS),100) $(if $(filter whole elastic moving brokers,$(NODES)),--$(NODES)) $(if $(FAULTS),--faults "$(FAULTS)") $(if $(PLANT),--plant $(PLANT)) $(if $(JOBS),--jobs $(JOBS) --quiet)
 
 bench:
 	@tools/prepare java

@@ -1,6 +1,6 @@
 """Plays a seed and writes down every step, to show that a seed alone decides a run, or where two plays of it part.
 
-    python -m tests.simulation.steps role|cluster|whole|elastic SEED FILE [--garbage N]
+    python -m tests.simulation.steps role|cluster|whole|elastic|brokers SEED FILE [--garbage N]
 
 A step is a callback that the simulated loop is given: when, and where its task stands. Behind the steps stand all files
 of all disks as the run left them. Play a seed twice, under another PYTHONHASHSEED, PYTHONMALLOC or `--garbage`, and
@@ -27,6 +27,7 @@ from typing import Any, TextIO
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.harness.files_in_memory import memory
+from tests.simulation.apart.run import ApartRun
 from tests.simulation.cluster.run import Run as ClusterRun
 from tests.simulation.elastic.run import ElasticRun
 from tests.simulation.run import play as play_role
@@ -34,7 +35,7 @@ from tests.simulation.whole.run import WholeRun
 
 ROOT = Path(__file__).parents[2]
 
-KINDS = {"cluster": ClusterRun, "whole": WholeRun, "elastic": ElasticRun}
+KINDS = {"cluster": ClusterRun, "whole": WholeRun, "elastic": ElasticRun, "brokers": ApartRun}
 
 DEPTH_MAX = 40
 """Awaits within awaits that are written down of a step."""

@@ -1,5 +1,5 @@
-"""`python -m tests.simulation.cluster [SEEDS] [--whole|--elastic|--moving] [--jobs N] [--plant NAME]`: play runs, print
-seeds, stop at a failure, say how many were played in an hour.
+"""`python -m tests.simulation.cluster [SEEDS] [--whole|--elastic|--moving|--brokers] [--jobs N] [--plant NAME]`: play
+runs, print seeds, stop at a failure, say how many were played in an hour.
 
 SEEDS is `first..last` or a count, which is counted from a random seed on.
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.files_in_memory import memory
+from tests.simulation.apart.planted import BROKER_BREAKS, BROKER_PLANTS
+from tests.simulation.apart.run import play as play_brokers_apart
 from tests.simulation.cluster.planted import BREAKS, PLANTS, Plant, planted
 from tests.simulation.cluster.run import Outcomes
 from tests.simulation.cluster.run import play as play_storage_roles
@@ -47,16 +49,17 @@ KINDS = {
     "whole": play_whole_nodes,
     "elastic": play_elastic_clusters,
     "moving": play_moving_queues,
+    "brokers": play_brokers_apart,
 }
 
 
 ALL_PLANTS: Mapping[str, Plant] = {
     **PLANTS, **WHOLE_PLANTS, **TRANSACTION_PLANTS, **SHARE_PLANTS, **MIGRATION_PLANTS, **ELASTIC_PLANTS,
-    **APART_PLANTS, **STORE_PLANTS
+    **APART_PLANTS, **STORE_PLANTS, **BROKER_PLANTS
 }  # fmt: skip
 ALL_BREAKS: Mapping[str, str] = {
     **BREAKS, **WHOLE_BREAKS, **TRANSACTION_BREAKS, **SHARE_BREAKS, **MIGRATION_BREAKS, **ELASTIC_BREAKS,
-    **APART_BREAKS, **STORE_BREAKS
+    **APART_BREAKS, **STORE_BREAKS, **BROKER_BREAKS
 }  # fmt: skip
 
 
@@ -139,6 +142,7 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="whole nodes, and clients that speak Kafka's protocol")
     parser.add_argument("--elastic", action="store_true", help="as --whole, and replicas move from node to node")
     parser.add_argument("--moving", action="store_true", help="as --whole, and queues move between write groups")
+    parser.add_argument("--brokers", action="store_true", help="as --whole, and brokers have no storage")
     parser.add_argument("--plant", choices=sorted(ALL_BREAKS), help="have this bug; a check must find it")
     options = parser.parse_args()
     seeds = seeds_of(options.seeds)
@@ -147,6 +151,8 @@ def main() -> int:
         nodes = "elastic"
     elif options.moving or options.plant in (*APART_PLANTS, *STORE_PLANTS):
         nodes = "moving"
+    elif options.brokers or options.plant in BROKER_PLANTS:
+        nodes = "brokers"
     elif options.whole or options.plant in WHOLE_PLANTS | TRANSACTION_PLANTS | SHARE_PLANTS | MIGRATION_PLANTS:
         nodes = "whole"
     faults = options.faults.split(",")

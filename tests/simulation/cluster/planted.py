@@ -15,7 +15,7 @@ import google_crc32c
 import numpy
 
 from mainstem.kernel import FetchPlan, ProducerStates, RecordKind
-from mainstem.model import Buffer, Outcome, QueueRead, QueueSlice, slot_of
+from mainstem.model import Buffer, Outcome, QueueSlice, slot_of
 from mainstem.raft import Entry, HardState, RaftCore
 from mainstem.raft.log import Log
 from mainstem.storage.compacting import compact_files, compact_plan
@@ -270,20 +270,23 @@ def _served_before_it_is_committed() -> tuple[type, str, Any]:
             group = store._groups[store._slots[slot_of(wanted.queue_id)]]
             offsets = store._read_path.offsets(wanted.queue_id)
             if group.followed() is not None and offsets is not None and wanted.offset >= offsets.high_watermark:
-                plan.put(QueueSlice(wanted.queue_id, Outcome.OK, undecided(group, wanted), offsets, None, 1 << 40))
+                found = undecided(group, wanted.queue_id, wanted.offset)
+                plan.put(QueueSlice(wanted.queue_id, Outcome.OK, found, offsets, None, 1 << 40))
         read(store, plan)
 
-    def undecided(group: WriteGroup, wanted: QueueRead) -> list[Buffer]:
-        found: list[Buffer] = []
-        for block in group.blocks.unapplied(group.applied_index):
-            if block.kind == KIND_DATA and block.payload is not None:
-                rows = numpy.frombuffer(block.directory, DIRECTORY_ROW)
-                ends = rows["base_offset"] + rows["last_offset_delta"]
-                for row in rows[(rows["queue_id"] == wanted.queue_id) & (ends >= wanted.offset)]:
-                    found.append(bytes(block.payload)[row["position"] : row["position"] + row["length"]])
-        return found
-
     return LocalMessageStore, "read_at_once", read_at_once
+
+
+def undecided(group: WriteGroup, queue_id: int, offset: int) -> list[Buffer]:
+    """The batches of a queue from an offset on that a write group's log has here, and that are not applied."""
+    found: list[Buffer] = []
+    for block in group.blocks.unapplied(group.applied_index):
+        if block.kind == KIND_DATA and block.payload is not None:
+            rows = numpy.frombuffer(block.directory, DIRECTORY_ROW)
+            ends = rows["base_offset"] + rows["last_offset_delta"]
+            for row in rows[(rows["queue_id"] == queue_id) & (ends >= offset)]:
+                found.append(bytes(block.payload)[row["position"] : row["position"] + row["length"]])
+    return found
 
 
 def _returned_replicas_vote() -> tuple[type, str, Any]:

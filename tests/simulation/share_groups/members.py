@@ -109,7 +109,7 @@ class ShareMember:
     def __init__(self, work: Work, deliveries: Deliveries, group: str, member_id: str, rng: random.Random) -> None:
         self.group = group
         self.member_id = member_id
-        self.client = Client(work.cluster.clients_network, list(work.cluster.nodes), rng)
+        self.client = Client(work.cluster.clients_network, list(work.cluster.serving_clients), rng)
         self._work = work
         self._deliveries = deliveries
         self._rng = rng
@@ -249,7 +249,7 @@ class ShareMember:
     def _told(self, node_id: int, partition: Partition, answered: Any, asked_at: float, lock_seconds: float) -> None:
         topic = self._work.cluster.ledger.fates[partition.topic_id].topic
         what = f"node {node_id}: {topic.name}-{partition.index}: {self.member_id}"
-        node = self._work.cluster.nodes.get(node_id)
+        node = self._work.cluster.serving_clients.get(node_id)
         troubled = node is None or bool(node.disk1.troubles or node.disk2.troubles)
         allowed = TOPIC_UNKNOWN | {NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
         require(answered.error_code in allowed or troubled, f"{what}: {answered.error_code}", "Q")

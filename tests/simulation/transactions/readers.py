@@ -9,7 +9,7 @@ from tests.simulation.oracle import require
 from tests.simulation.transactions.atomicity import Atomicity
 from tests.simulation.whole.admin import ELSEWHERE
 from tests.simulation.whole.client import Client, Partition
-from tests.simulation.whole.clients import NONE, READ_ANSWERS, TOPIC_UNKNOWN, Work, split_batches
+from tests.simulation.whole.clients import NONE, TOPIC_UNKNOWN, Work, may_be_read, split_batches
 from tests.simulation.whole.connection import NoAnswer
 from tests.simulation.whole.ledger import NOTHING, Place
 
@@ -35,7 +35,7 @@ UNFINISHED = ("Ongoing", "PrepareCommit", "PrepareAbort")
 async def unfinished_transactions(work: Work) -> list[str]:
     """The transactions that are open or ending, by the coordinators on all nodes, and the nodes that do not tell."""
     client, found = work.client(), []
-    for node_id in work.cluster.nodes:
+    for node_id in work.cluster.serving_clients:
         request = ListTransactionsRequest(state_filters=UNFINISHED, producer_id_filters=())
         try:
             answer = await client.ask(node_id, request, 0)
@@ -92,9 +92,10 @@ class CommittedReader:
         response = await self._client.ask(led.node_id, request, self._rng.choice([13, 16] if by_id else [4, 11, 12]))
         ((found,),) = [answered.partitions for answered in response.responses]
         what = f"node {led.node_id}: {topic.name}-{partition}"
-        node = self._work.cluster.nodes[led.node_id]
+        node = self._work.cluster.serving_clients[led.node_id]
         require(
-            found.error_code in READ_ANSWERS or bool(node.disk1.troubles or node.disk2.troubles), f"{what}: {found}"
+            may_be_read(self._work.cluster, found.error_code) or bool(node.disk1.troubles or node.disk2.troubles),
+            f"{what}: {found}",
         )
         queue_id = topic.queue_id(partition)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -125,7 +126,7 @@ class CommittedReader:
         response = await self._client.ask(led.node_id, request, 7)
         ((found,),) = [answered.partitions for answered in response.topics]
         what = f"node {led.node_id}: {topic.name}-{partition}"
-        require(found.error_code in READ_ANSWERS, f"{what}: offsets: {found}")
+        require(may_be_read(self._work.cluster, found.error_code), f"{what}: offsets: {found}")
         if found.error_code != NONE:
             raise NoAnswer
         if self._work.wanted(topic):

@@ -131,7 +131,7 @@ class Work:
         return f"topic-{self._names}"
 
     def client(self) -> Client:
-        return Client(self.cluster.clients_network, list(self.cluster.nodes), self.rng)
+        return Client(self.cluster.clients_network, list(self.cluster.serving_clients), self.rng)
 
     def new_batch(
         self, topic: Topic, partition: int, producer: tuple[int, int, int], count: int, *, transactional: bool = False
@@ -192,9 +192,14 @@ class Work:
 def may_be_told(cluster: WholeCluster, node_id: int, error_code: int) -> bool:
     """A node whose clock is behind may refuse true timestamps until it knows the others' clocks; every node where a
     majority's clocks are behind: of those that agree, it goes by the earliest."""
-    behind_ms = max(-cluster.nodes[node_id].clock.ahead_ms_min, BOUND_MS - cluster.clocks_off()[0])
+    behind_ms = max(-cluster.serving_clients[node_id].clock.ahead_ms_min, BOUND_MS - cluster.clocks_off()[0])
     late = error_code == ErrorCode.INVALID_TIMESTAMP and behind_ms >= TIMESTAMP_AFTER_MS_MAX
     return late or error_code in PRODUCE_ANSWERS
+
+
+def may_be_read(cluster: WholeCluster, error_code: int) -> bool:
+    """Brokers without storage lose sight of it."""
+    return error_code in READ_ANSWERS or (cluster.stores_apart and error_code == ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class Producer:
@@ -443,7 +448,9 @@ class Reader:
         by_id = self._rng.random() < 0.5
         found = await self.fetch(topic, place, led.node_id, led.epoch, offset, by_id=by_id)
         what = f"node {led.node_id}: {topic.name}-{partition}"
-        require(found.error_code in READ_ANSWERS or self._node_is_troubled(led.node_id), f"{what}: {found}")
+        require(
+            may_be_read(self._work.cluster, found.error_code) or self._node_is_troubled(led.node_id), f"{what}: {found}"
+        )
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._check_out_of_range(what, topic, place, offset, led.epoch)
             return
@@ -476,7 +483,7 @@ class Reader:
         return found
 
     def _node_is_troubled(self, node_id: int) -> bool:
-        node = self._work.cluster.nodes[node_id]
+        node = self._work.cluster.serving_clients[node_id]
         return bool(node.disk1.troubles or node.disk2.troubles)
 
     def _check_out_of_range(self, what: str, topic: Topic, place: Partition, offset: int, epoch: int) -> None:
@@ -494,7 +501,7 @@ class Reader:
 
     def _check_offsets(self, what: str, place: Partition, epoch: int, log_start: int, high_watermark: int) -> None:
         before, start, end = self._seen.get(place, (0, 0, 0))
-        if epoch < before:
+        if epoch < before or self._work.cluster.stores_apart:  # a broker tells what it knew when it saw a leader last
             return
         require(high_watermark >= end, f"{what} ends at {high_watermark} in epoch {epoch}, at {end} in {before}", "B")
         require(log_start >= start, f"{what} starts at {log_start} in epoch {epoch}, at {start} in {before}", "B")
@@ -509,7 +516,9 @@ class Reader:
         ((found,),) = [answered.partitions for answered in response.topics]
         what = f"node {node_id}: {topic.name}-{place.index}"
         reads_batches = timestamp >= 0  # one of which may be damaged on this node
-        allowed = found.error_code in READ_ANSWERS or (reads_batches and self._node_is_troubled(node_id))
+        allowed = may_be_read(self._work.cluster, found.error_code) or (
+            reads_batches and self._node_is_troubled(node_id)
+        )
         require(allowed, f"{what}: offsets: {found}")
         if found.error_code != NONE:
             self._client.doubt(place)
@@ -572,7 +581,7 @@ class Watchman:
             for found in answered.partitions:
                 topic, promised_end = queues[answered.name, found.partition_index]
                 what = f"node {self._node_id}: {answered.name}-{found.partition_index}"
-                require(found.error_code in READ_ANSWERS, f"{what}: offsets: {found}")
+                require(may_be_read(self._work.cluster, found.error_code), f"{what}: offsets: {found}")
                 if found.error_code == NONE and self._work.wanted(topic):
                     self._work.watermarks_asked += 1
                     check = partial(history.check_current, what, found.offset, promised_end)

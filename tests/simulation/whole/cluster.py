@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster
 from tests.simulation.cluster.compacted import CompactedQueue
 from tests.simulation.cluster.lives import ClusterLoop, Life
+from tests.simulation.cluster.node import NodeClock, NodeDisk
 from tests.simulation.whole.connection import ClientNetwork
 from tests.simulation.whole.ledger import Ledger
 from tests.simulation.whole.node import WholeNode
@@ -88,6 +89,14 @@ class WholeSettings(Settings):
         )
 
 
+class ClientsNode(Protocol):
+    """As much of a node that serves clients as what they are told is judged by."""
+
+    disk1: NodeDisk
+    disk2: NodeDisk
+    clock: NodeClock
+
+
 class WholeCluster(SimulatedCluster):
     """`nodes` are whole ones; their metadata says which topics there are."""
 
@@ -97,6 +106,8 @@ class WholeCluster(SimulatedCluster):
     """Known once a node has started."""
     compacts: bool = False
     """Whether anybody compacts what is to be compacted."""
+    stores_apart: ClassVar[bool] = False
+    """Whether nodes that serve clients are others than those that store."""
     opened: Callable[[WholeNode, Roles, Life], None] | None = None
     """Is told of each node that has opened its roles, if anybody is."""
     nodes: dict[int, WholeNode]  # type: ignore[assignment]
@@ -110,6 +121,11 @@ class WholeCluster(SimulatedCluster):
         self.clients_network = ClientNetwork(loop, random.Random(rng.random()), self.report)
         self.ledger = Ledger(self.history, loop.now_ms, self.clocks_off)
         self.history.group_of = self.group_of
+
+    @property
+    def serving_clients(self) -> Mapping[int, ClientsNode]:
+        """The nodes that clients talk to."""
+        return self.nodes
 
     def created(self, topic: Topic) -> None:
         """Some node's metadata has this topic."""

@@ -13,7 +13,7 @@ from tests.simulation.cluster.lives import Life
 from tests.simulation.cluster.node import SimulatedNode
 from tests.simulation.oracle import require
 
-from mainstem.model import OWN_LEVELS, BatchAppend, FeatureLevel, LevelRange, Node, Topic
+from mainstem.model import OWN_LEVELS, BatchAppend, FeatureLevel, LevelRange, Node, NodeRole, Topic
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
@@ -94,7 +94,7 @@ class WholeNode(SimulatedNode):
         try:
             roles = await Roles.open(
                 config,
-                Node(node_id=self.node_id, host=f"node-{self.node_id}", port=9092),
+                Node(node_id=self.node_id, host=f"node-{self.node_id}", port=9092 * config.has_role(NodeRole.BROKER)),
                 NodePorts(
                     clock=self.clock,
                     randomness=lambda: random.Random(self.rng.random()),
@@ -119,7 +119,8 @@ class WholeNode(SimulatedNode):
         stack.push_async_callback(self._close_door, life)
         if cluster.opened is not None:
             cluster.opened(self, roles, life)
-        cluster.clients_network.open_door(life, roles.dispatcher)
+        if roles.compute is not None:
+            cluster.clients_network.open_door(life, roles.dispatcher)
         self._before_balance(roles)
         roles.balance()
         cluster.cluster_id = roles.nameserver.lookups.cluster_id()

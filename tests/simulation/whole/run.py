@@ -71,7 +71,7 @@ class WholeRun(Run):
         self.cluster: WholeCluster = self._new_cluster(rng.randrange(1 << 30), self.loop, directory, settings)
         self.work = Work(self.cluster, random.Random(rng.random()))
         self.clients = self.work  # type: ignore[assignment]  # what the outcomes are counted from
-        self.faults: WholeFaults = WholeFaults(self.cluster, random.Random(rng.random()), faults)
+        self.faults: WholeFaults = self._new_faults(random.Random(rng.random()), faults)
         self._splitters_at_work = []
         self.splitters = {
             node_id: NodeSplitters(node, random.Random(rng.random())) for node_id, node in self.cluster.nodes.items()
@@ -105,6 +105,9 @@ class WholeRun(Run):
     def _new_cluster(self, *arguments: Any) -> WholeCluster:
         return WholeCluster(*arguments)
 
+    def _new_faults(self, rng: random.Random, faults: Sequence[str]) -> WholeFaults:
+        return WholeFaults(self.cluster, rng, faults)
+
     # --- the story ----------------------------------------------------------------------------------------
 
     async def _start_nodes(self) -> None:
@@ -132,7 +135,7 @@ class WholeRun(Run):
             yield Producer(work, rng.choice([1, -1, -1, 0])).run()
         for _ in range(2):
             yield Reader(work).run()
-        for node_id in self.cluster.nodes:
+        for node_id in self.cluster.serving_clients:
             yield Watchman(work, node_id).run()
         for group in GROUPS:
             yield Committer(work, group).run()

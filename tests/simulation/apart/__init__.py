@@ -1,0 +1,1 @@
+"""Brokers without storage in front of whole nodes that serve no clients."""
