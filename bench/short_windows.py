@@ -22,6 +22,8 @@ STOLEN_SECONDS_MOST = 0.015
 """The host took something from a window with more than this on one processor. The kernel counts in hundredths of a
 second, and one of these may have come together from many short times. Two are the latency of one request in a hundred
 at the least, where a window is a second."""
+OTHERS_SECONDS_MOST = 0.05
+"""Nor is a window whole in which other programs took more than this of the node's cores, where that is measured."""
 SHOWN = (*POOLED, "window_p99_ms", "windows", "stalled_windows", "whole_windows", "whole_p99_ms")
 
 
@@ -29,11 +31,13 @@ class ShortWindow(NamedTuple):
     result: Result
     stolen_seconds: float
     """By the host, of the processor that it took the most from."""
+    others_seconds: float = 0.0
+    """Of the node's cores, by other programs; 0 where that was not measured."""
 
     @property
     def whole(self) -> bool:
-        """The host left the machine its processors."""
-        return self.stolen_seconds <= STOLEN_SECONDS_MOST
+        """The host left the machine its processors, and other programs left the node its own."""
+        return self.stolen_seconds <= STOLEN_SECONDS_MOST and self.others_seconds <= OTHERS_SECONDS_MOST
 
 
 def figures_of_windows(windows: Sequence[ShortWindow]) -> Figures:

@@ -9,7 +9,8 @@ beside as many processes that burn the flood's core and send nothing. The node h
 clients are; the flood's run there only when nobody else wants to (`SCHED_IDLE`).
 
 Two latencies are told of each kind of window, the p99 of all of its windows together and the ratio to that alone, of
-windows from which the host of the machine took next to no processor time (`stolen_time`), where there are any:
+windows in which neither the host of the machine (`stolen_time`) nor other programs (`others_time`) took more than a
+little of the node's processor time, where there are any:
 
 * the client's: from when a record was due until the client had read the answer. The client's own waits for its core, on
   which the flood's clients are, count;
@@ -45,6 +46,7 @@ from bench import topics
 from bench.load import Produce, Result
 from bench.machine import CpuSets, share_cores
 from bench.metrics import pooled_ms
+from bench.others_time import OthersTime
 from bench.short_windows import ShortWindow
 from bench.stolen_time import StolenTime
 from bench.systems import all_systems
@@ -197,9 +199,9 @@ class Windows:
         with flood(self.node, kind, self._cpus.load) as flow:
             before, began = flow(), time.monotonic()
             for _ in range(windows):
-                stolen = StolenTime(self._cpus.both)
+                stolen, others = StolenTime(self._cpus.both), OthersTime(self._cpus.broker, self.node.tree)
                 result = self._run()
-                self.found[kind].append(ShortWindow(result, stolen.most_seconds()))
+                self.found[kind].append(ShortWindow(result, stolen.most_seconds(), others.seconds()))
             seconds = time.monotonic() - began
             rates = ((now - then) / seconds / 1e6 for now, then in zip(flow(), before, strict=True))
             self._flows[kind].append(Flow(*rates))
