@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, pairwise
 
+import pytest
 from tests.fakes.clock import FakeClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import ECHO, PIPELINED, ScriptedDispatcher, framed, run, serving, until
@@ -38,10 +39,11 @@ def test_addresses_take_turns_whatever_each_asks_for() -> None:
     run(scenario())
 
 
-def test_steps_take_no_more_than_their_share_of_the_time() -> None:
+@pytest.mark.parametrize("asked", [count().__next__, None], ids=["known clients ask all the time", "nobody knows"])
+def test_steps_take_no_more_than_their_share_of_the_time(asked: Callable[[], int] | None) -> None:
     async def scenario() -> None:
         clock, steps = FakeClock(), list[str]()
-        paced = PacedSteps(clock, count().__next__)  # clients that are known ask all the time
+        paced = PacedSteps(clock, asked)
         for number in range(100):
             paced.wait(Step(str(number), clock, SAVED_SECONDS / 4, steps))
         before = clock.monotonic()

@@ -48,8 +48,9 @@ class WaitsForStep(Protocol):
 class PacedSteps:
     """Those of all listeners of a server."""
 
-    def __init__(self, clock: Clock, asked: Callable[[], int] = lambda: 0) -> None:
-        """`asked`: how many requests have come of clients that are known."""
+    def __init__(self, clock: Clock, asked: Callable[[], int] | None = None) -> None:
+        """`asked`: how many requests have come of clients that are known; None: nobody counts them, and somebody may
+        feel each step."""
         self._clock = clock
         self._asked = asked
         self._asked_before = 0
@@ -95,6 +96,8 @@ class PacedSteps:
                     loop.call_later(-self._saved / share + 0.001, self._turn)
 
     def _share(self, now: float) -> float:
+        if self._asked is None:
+            return SHARE
         asked = self._asked()
         if asked != self._asked_before:
             self._asked_before, self._asked_at = asked, now
