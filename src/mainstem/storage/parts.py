@@ -65,6 +65,7 @@ from mainstem.storage.split.merge_room import MergeRoom
 from mainstem.storage.split.run_ages import RunAges
 from mainstem.storage.split.split_log import LocalSplitLog
 from mainstem.storage.split.split_recording import OwnRecording, SharedRecording, SplitRecording
+from mainstem.storage.split.tier_gaps import GapSources
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.state.applied import AppliedState
 from mainstem.storage.state.checkpointer import Checkpointer
@@ -76,6 +77,7 @@ from mainstem.storage.state.shared_splits import SharedSplits
 from mainstem.storage.state.state_recovery import Recovery
 from mainstem.storage.upkeep.disk_watch import DiskWatch
 from mainstem.storage.upkeep.given_up_files import GivenUpFiles, LocalAndOtherCopies, NoCopies
+from mainstem.storage.upkeep.live_extents import live_extents
 from mainstem.storage.upkeep.local_copies import LocalCopies
 from mainstem.storage.upkeep.lost_store_files import LostStoreFiles
 from mainstem.storage.upkeep.maintenance import Maintenance
@@ -378,6 +380,9 @@ class StorageParts:
         place = None
         if setup.remote_store is not None and not setup.shared:
             place = RemotePlace(setup.remote_store, setup.remote_url, setup.remote_folder, setup.remote_config)
+        history = self.remote_history
+        tier = TierFiles(self.remote, history.stored if history is not None else None)
+        local, remote = (live_extents(one, self.placement, liveness) for one in (self.queue_store.stored, tier))
         self.tier_log = LocalTierLog(
             self.queue_store,
             self.remote,
@@ -388,6 +393,7 @@ class StorageParts:
             setup.topics,
             setup.clock,
             new_id=setup.new_id,
+            gaps=GapSources(local, remote),
             shared=setup.shared,
             joins=setup.joins_segments,
         )
@@ -439,8 +445,6 @@ class StorageParts:
         self.scrubber = Scrubber(
             setup.write_files, journal, groups, self.damage, self.queue_store, self.pacing, setup.clock, setup.config
         )
-        history = self.remote_history
-        tier = TierFiles(self.remote, history.stored if history is not None else None)
         retention = RetentionPass(
             state.table,
             journal,

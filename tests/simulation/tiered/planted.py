@@ -45,12 +45,12 @@ def _uploads_outlive_their_epoch() -> tuple[type, str, Any]:
     """A node that leads again goes on with what it uploaded in an earlier term."""
     next_unit = LocalTierLog._next_unit
 
-    async def going_on(log: LocalTierLog, group: int, epoch: int) -> Any:
+    async def going_on(log: LocalTierLog, group: int, epoch: int, **rest: Any) -> Any:
         uploading = log._uploading.get(group)
         if uploading is not None:
             uploading.epoch = epoch
         done = dict(uploading.done) if uploading is not None else {}
-        found = await next_unit(log, group, epoch)
+        found = await next_unit(log, group, epoch, **rest)
         if found is not None and found is uploading:
             found.done = done
         return found

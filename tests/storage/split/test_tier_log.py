@@ -66,7 +66,7 @@ def rows(*spans: tuple[int, int, bool]) -> numpy.ndarray:
     """Spans of ten blocks each, with these bytes in as many files of a hundred, and with runs or without."""
     found = numpy.zeros(len(spans), MOVING_ROW)
     for number, (size, files, runs) in enumerate(spans):
-        found[number] = (10 * (number + 1), size, files, runs)
+        found[number] = (10 * (number + 1), size, files, runs, False)
     return found
 
 
@@ -157,19 +157,39 @@ def test_nothing_more_moves_of_a_topic_whose_copying_was_stopped_until_it_goes_o
     told(tmp_path, story, piece_bytes=PIECE_BYTES, unit_bytes=PIECE_BYTES)
 
 
-def test_a_file_moves_as_long_as_a_topic_between_its_first_and_last_queue_asks() -> None:
-    async def rule(*topics: Topic) -> CopyRule:
-        return await rule_of(topics)
+def pack(first: int, last: int, retention_class: str) -> StoreFile:
+    """Of topics from the one to the other number."""
+    return StoreFile(
+        name="0-1.pack", retention_class=retention_class, bytes=1, batch_bytes=1, batch_count=1, record_count=1,
+        queue_count=1, min_timestamp=0, max_timestamp=0, level=1, group=0, first_queue=first << PARTITION_BITS,
+        last_queue=last << PARTITION_BITS | 7, first_offset=0,
+    )  # fmt: skip
+
+
+def test_a_file_moves_by_its_class_and_by_the_topics_between_its_first_and_last_queue() -> None:
+    def rule(*topics: Topic) -> CopyRule:
+        return asyncio.run(rule_of(topics))
 
     asking, stopped = {"remote_storage_enable": True}, {"remote_storage_enable": True, "remote_log_copy_disable": True}
     gone = {"remote_log_delete_on_disable": True}
-    for first, last, moves in ((1, 1, False), (1, 2, False), (2, 3, True), (3, 3, True), (1, 4, True), (4, 4, False)):
-        for halted in (stopped, gone):
-            found = asyncio.run(rule(topic(1, **halted), topic(2), topic(3, **asking), topic(4)))
-            assert found.allows_file(first << PARTITION_BITS, last << PARTITION_BITS | 7) is moves, (first, last)
-    found = asyncio.run(rule(topic(1), topic(3, **asking)))
-    assert not found.allows_file(1 << PARTITION_BITS, 1 << PARTITION_BITS), "what it was told once is forgotten"
-    assert found.allows_file(2 << PARTITION_BITS, 2 << PARTITION_BITS), "of an unknown topic the class tells"
+    expected = (
+        (1, 1, False, False), (1, 2, False, False), (2, 3, True, False), (3, 3, True, True), (1, 4, True, False),
+        (4, 4, False, False), (5, 5, True, False), (5, 6, True, True),
+    )  # fmt: skip
+    for halted in (stopped, gone):
+        found = rule(topic(1, **halted), topic(2), topic(3, **asking), topic(4), topic(6, **asking))
+        for first, last, of_tier, of_another in expected:
+            assert found.moves(pack(first, last, "forever+remote")) is of_tier, (first, last)
+            assert found.moves(pack(first, last, "forever")) is of_another, (first, last)
+            assert not found.moves(pack(first, last, "compact"))
+            assert not found.may_fill(pack(first, last, "internal"))
+    found = rule(topic(1), topic(3, **asking))
+    assert not found.moves(pack(1, 1, "forever+remote")), "what it was told once is forgotten"
+    assert found.moves(pack(2, 2, "forever+remote")), "of an unknown topic the class tells"
+    assert not found.moves(pack(2, 2, "forever"))
+    assert found.moves(pack(2, 3, "forever")), "unknown topics have no say"
+    assert found.may_fill(pack(1, 3, "forever")), "its index tells whether it has something of the one that asks"
+    assert not found.may_fill(pack(1, 2, "forever"))
     assert found == CopyRule([3], [1])
 
 

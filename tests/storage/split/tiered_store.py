@@ -12,6 +12,7 @@ import msgspec
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.harness.handler_of import handler_of
 from tests.storage.queue_store.changes.test_merged_files import groups_at
+from tests.storage.queue_store.test_store import log_starts
 from tests.storage.split.test_real_merges import LINES, RealStore
 
 from mainstem.model import Topic
@@ -20,15 +21,20 @@ from mainstem.rpc.messages.split import HeldLease
 from mainstem.rpc.messages.tier import RECORD_TIER, TIER_WORK, AskTier, RecordTier, TierWork
 from mainstem.storage.agreed_clock import AgreedClock
 from mainstem.storage.disks.disk_files import DiskFiles
+from mainstem.storage.extents.extent_index import Rows
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.object_stores.errors import ObjectStoreError
 from mainstem.storage.queue_store.changes.aged_runs import AgedOf
+from mainstem.storage.queue_store.reading.stored_files import StoredFiles
+from mainstem.storage.remote.config import ReadCacheConfig
 from mainstem.storage.remote.decided.remote_changes import WantedChange, commands
 from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
+from mainstem.storage.remote.reading.remote_history import RemoteHistory
 from mainstem.storage.split.run_ages import RunAges
 from mainstem.storage.split.split_lease import SplitLease
+from mainstem.storage.split.tier_gaps import GapSources, LiveExtents
 from mainstem.storage.split.tier_log import LocalTierLog, RemotePlace
 from mainstem.storage.split.tier_service import TierService
 from mainstem.storage.store_files.object_names import file_objects
@@ -73,11 +79,13 @@ class LoggedTier:
         spans: Sequence[RemoteSpan] = (),
         gone: Sequence[str] = (),
         intended: Sequence[str] = (),
+        at_once: bool = False,
     ) -> str:
         epoch = self.epochs[group]
         if epoch is None:
             return "refused: another node leads"
-        for wanted in self._one_by_one(WantedChange(upto, spans, gone, intended)):
+        whole = WantedChange(upto, spans, gone, intended)
+        for wanted in [whole] if at_once else self._one_by_one(whole):
             (command,) = commands(wanted, self.position(group), epoch)
             if self.room is not None:
                 self.room -= 1
@@ -127,6 +135,7 @@ class TieredStore(RealStore):
         self.topics: list[Topic] = []
         """Those that the settings of copying are read from; without any, classes alone say what moves."""
         self.logged: LoggedTier
+        self.history: RemoteHistory
         self.run_ages: RunAges
         self.tier_log: LocalTierLog
         self.service: TierService
@@ -142,6 +151,7 @@ class TieredStore(RealStore):
             AgreedClock(self.clock, lambda: self.quorum or [self.clock.now_ms()]),
         )  # fmt: skip
         await self.open()
+        self.history = RemoteHistory(tier, self.objects, ReadCacheConfig(), self.clock, None, None)
         self.begin()
         writing = asyncio.ensure_future(tier.run())
         try:
@@ -150,6 +160,7 @@ class TieredStore(RealStore):
             await self.service.close()
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
+            await self.history.close()
             await tier.close()
             await self.store.close()
             await self.files.close()
@@ -161,9 +172,17 @@ class TieredStore(RealStore):
             self.store, self.logged, place, GROUPS, lambda group: self.logged.epochs[group], lambda: self.allowed,
             lambda: self.topics, self.clock, unit_bytes=self.unit_bytes, piece_bytes=self.piece_bytes,
             joins=lambda: self.joined,
+            gaps=GapSources(self._live_rows_of(self.store.stored), self._live_rows_of(self.history.stored)),
         )  # fmt: skip
         self.service = TierService(self.tier_log, self.lease, asyncio.Lock())
         self.take_lease()
+
+    def _live_rows_of(self, files: StoredFiles) -> LiveExtents:
+        async def read(name: str, group: int) -> Rows | None:
+            rows = await files.rows_of(name, [group], groups_at)
+            return rows if rows is None else rows[rows["last_offset"] >= log_starts(self.starts)(rows["queue_id"])]
+
+        return read
 
     def take_lease(self) -> None:
         """By another splitter; the first one's ends."""
@@ -236,19 +255,24 @@ class TieredStore(RealStore):
         known: set[str] = set()
         files = DiskFiles(self.remote_root)
         for group in range(GROUPS):
+            await self.fetch_remote(group)
             for _after, upto, file in self.counted(group):
                 assert upto <= self.logged.position(group).upto
-                for path, one in zip(paths_of(file.name), file_objects(group, file.name), strict=True):
-                    target = self.remote_root / path
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(self.bucket.objects[one].content)
-                    known.add(one)
+                known.update(file_objects(group, file.name))
                 assert await check_file(files, file.name, file) == []
             for name in [*self.logged.tier.intended(group), *self.logged.tier.leaving(group)]:
                 known.update(file_objects(group, name))
             self.check_batches(group)
         await files.close()
         assert set(self.bucket.objects) <= known
+
+    async def fetch_remote(self, group: int) -> None:
+        """Copy the tier's files to `remote_root`, where tests look at them."""
+        for file in self.remote_files(group):
+            for path, one in zip(paths_of(file.name), file_objects(group, file.name), strict=True):
+                target = self.remote_root / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(self.bucket.objects[one].content)
 
     def check_batches(self, group: int) -> None:
         """The tier has of each queue that moves what the store's merged files have up to its position, from the log
@@ -269,6 +293,26 @@ class TieredStore(RealStore):
                 for offset in self.offsets(self.remote_root, file.name, queue_id)
             }
             assert wanted <= found
+
+    async def check_searches(self, group: int) -> None:
+        """Searches of the tier find each batch that it has of a queue that moves, by any of its offsets."""
+        spans = self.logged.manifest.spans(group)
+        for local in self.store.manifest.spans(group):
+            some = [(one.after, one.upto) for one in spans if one.after < local.upto and local.after < one.upto]
+            assert [(one.after, one.upto) for one in spans.overlapping(local.after, local.upto)] == some
+        for queue_id in self.moving(group):
+            found = {
+                offset
+                for file in self.remote_files(group)
+                for offset in self.offsets(self.remote_root, file.name, queue_id)
+            }
+            for batch in self.logs[queue_id]:
+                if batch.base_offset in found and batch.base_offset >= self.starts[queue_id]:
+                    for offset in (batch.base_offset, batch.last_offset):
+                        place = await self.history.stored.search.find(queue_id, spans, offset)
+                        assert place is not None, (queue_id, offset)
+                        row = place.extents.rows[place.row]
+                        assert row["base_offset"] <= offset <= row["last_offset"], (queue_id, offset)
 
     def moving(self, group: int) -> list[int]:
         return [one for one in self.queues if self.classes[one >> 32].endswith("+remote") and one % 2 == group]

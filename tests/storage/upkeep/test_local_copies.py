@@ -15,7 +15,8 @@ from tests.storage.small_node import topic
 from tests.storage.upkeep.three_places import START_MS, ThreePlaces, queue_of, story, tiered
 
 from mainstem.storage.agreed_clock import AgreedTime
-from mainstem.storage.upkeep.local_copies import LOOK_AGAIN_MS, covered, local_limits
+from mainstem.storage.extents.coverage import covered
+from mainstem.storage.upkeep.local_copies import LOOK_AGAIN_MS, local_limits
 from mainstem.storage.upkeep.retention_sources import ROWS_AT_ONCE_MAX, beside_if_large
 
 

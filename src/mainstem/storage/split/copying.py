@@ -1,16 +1,18 @@
-"""Which topics ask to be copied to the remote tier now, and what that lets move of files that were merged when they
-did.
+"""Which topics ask to be copied to the remote tier now, and which files move for that.
 
-A file's retention class says what its topics asked for when it was merged. A topic that has its copying stopped since
-(`remote.log.copy.disable`, or `remote.storage.enable=false`) keeps its files of that class on disk 2. The manifest has
+A file's retention class says what its topics asked for when it was merged. A topic that has its copying stopped
+(`remote.log.copy.disable`, or `remote.storage.enable=false`) keeps its files on disk 2 meanwhile, whatever their class;
+one that asks again, or for the first time, has those moved as well that were merged when it did not. The manifest has
 of each file its first and its last queue, and nothing of those between them, so the rule goes by the topics whose
 numbers lie between theirs, both included:
 
-    a file stays, whatever its class, if one of these topics is known not to ask, and none of them asks
+    a file of a class that moves stays if one of these topics is known not to ask, and none of them asks
+    one of another class moves if one of them asks, and none is known not to
 
-So a queue segment stops with its topic, and a packed file with the last that asks among those that share it. Topics
-that are not known (deleted, or not heard of yet) have no say: where no other has, the class decides, for what is passed
-over now is never looked at again.
+So a queue segment goes by its topic, and a packed file that was merged for the tier stops with the last that asks among
+those that share it. Topics that are not known (deleted, or not heard of yet) have no say. Internal and compacted topics
+have no files in the tier. A file of another class that topics share moves if an index says that it has what the tier
+lacks (`tier_gaps.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import numpy.typing
 
 from mainstem.model import PARTITION_BITS, Topic
 from mainstem.ports import Clock
+from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.merging.merge_outputs import STAYING
 from mainstem.storage.store_files.store_file import StoreFile
 
 TOPICS_PER_TURN = 5_000
@@ -60,11 +64,33 @@ class CopyRule:
         firsts, lasts = first_queues >> PARTITION_BITS, last_queues >> PARTITION_BITS
         return _has_some(self._asking, firsts, lasts) | ~_has_some(self._others, firsts, lasts)
 
-    def allows_file(self, first_queue: int, last_queue: int) -> bool:
-        return bool(self.allows(numpy.array([first_queue]), numpy.array([last_queue]))[0])
+    def asked(self, first_queues: Numbers, last_queues: Numbers) -> Flags:
+        """Of files with these first and last queues, those between whose topics one asks."""
+        return _has_some(self._asking, first_queues >> PARTITION_BITS, last_queues >> PARTITION_BITS)
+
+    def asked_by_all(self, first_queues: Numbers, last_queues: Numbers) -> Flags:
+        """Those of them between whose topics none is known not to ask."""
+        firsts, lasts = first_queues >> PARTITION_BITS, last_queues >> PARTITION_BITS
+        return _has_some(self._asking, firsts, lasts) & ~_has_some(self._others, firsts, lasts)
+
+    def are_asking(self, queue_ids: QueueIds) -> Flags:
+        """Per queue, whether its topic asks."""
+        return numpy.isin((queue_ids >> numpy.uint64(PARTITION_BITS)).astype(numpy.int64), self._asking)
+
+    def moves(self, file: StoreFile) -> bool:
+        """Whether a file is to move by what is known of it without its index."""
+        queues = numpy.array([file.first_queue]), numpy.array([file.last_queue])
+        if not file.is_merged or file.retention_class in STAYING:
+            return False
+        return bool((self.allows if file.may_move else self.asked_by_all)(*queues)[0])
+
+    def may_fill(self, file: StoreFile) -> bool:
+        """Whether a file may have something that is to move."""
+        queues = numpy.array([file.first_queue]), numpy.array([file.last_queue])
+        return file.is_merged and file.retention_class not in STAYING and bool(self.asked(*queues)[0])
 
     def allows_all(self, files: Sequence[StoreFile]) -> bool:
-        """Whether all of these files may move if their classes let them."""
+        """Whether a topic of each of these files asks, or nothing is known of their topics."""
         firsts = numpy.array([file.first_queue for file in files], numpy.int64)
         return bool(self.allows(firsts, numpy.array([file.last_queue for file in files], numpy.int64)).all())
 

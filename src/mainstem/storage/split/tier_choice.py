@@ -2,9 +2,9 @@
 
 Merged spans go in the order of their blocks, from where the tier has come to up to the first span with runs: what is in
 the tier is a prefix of the log, so that one number says how far it goes. A span goes as a whole, for whoever reads the
-tier goes by the keys of its files; of each span those files go whose class says so (`StoreFile.may_move`), as long as a
-topic in them asks for it (`copying.py`). A span without any is passed, with the next that has some: what stays then,
-stays for good.
+tier goes by the keys of its files; of each span those files go that are to move by what their topics ask for
+(`copying.py`). A span without any is passed, with the next that has some; if a topic asks later for what stayed then,
+it goes afterwards (`tier_gaps.py`).
 
 A *unit* is some neighbouring spans, uploaded in several pieces of work, and recorded together.
 """
@@ -19,6 +19,7 @@ import numpy
 import numpy.typing
 
 from mainstem.model import PARTITION_BITS
+from mainstem.storage.merging.merge_outputs import STAYING
 from mainstem.storage.queue_store.manifest.in_memory.span_lists import Chunk, Pages, SpanList
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.manifest.manifest import Manifest
@@ -34,8 +35,9 @@ FILES_PER_TURN = 256
 CHUNKS_PER_TURN = 8
 """Chunks of spans that are added up in one turn of the event loop: some milliseconds."""
 
-MOVING_ROW = numpy.dtype([("upto", "<i8"), ("bytes", "<i8"), ("files", "<i8"), ("runs", "?")])
-"""Of a span: its last block, the batches and the files in it that may move, and whether it has runs."""
+MOVING_ROW = numpy.dtype([("upto", "<i8"), ("bytes", "<i8"), ("files", "<i8"), ("runs", "?"), ("asked", "?")])
+"""Of a span: its last block, the batches and the files in it that move, whether it has runs, and whether it has merged
+files between whose topics one asks."""
 
 MovingRows = numpy.typing.NDArray[numpy.void]
 
@@ -73,6 +75,10 @@ class TierUnit(NamedTuple):
     @property
     def upto(self) -> int:
         return self.moving[-1].upto
+
+    @property
+    def batch_bytes(self) -> int:
+        return sum(file.batch_bytes for file in self.files())
 
     def files(self) -> list[StoreFile]:
         return [file for span in self.moving for file in span.files]
@@ -136,21 +142,25 @@ class MovingSums:
 def _added_up(chunk: Chunk, pages: Pages, rule: CopyRule) -> _ChunkSums:
     rows = chunk.rows.astype(numpy.int64)
     sizes, first_queues, last_queues = (numpy.zeros(len(rows), numpy.int64) for _ in range(3))
-    moving, runs = (numpy.zeros(len(rows), numpy.bool_) for _ in range(2))
+    remote, staying, runs = (numpy.zeros(len(rows), numpy.bool_) for _ in range(3))
     for number in numpy.unique(rows // pages.size).tolist():
         mine = rows // pages.size == number
         at, page = rows[mine] % pages.size, pages.pages[number].rows
         runs[mine] = page.column("group")[at] == MANY_GROUPS
         first_queues[mine], last_queues[mine] = page.column("first_queue")[at], page.column("last_queue")[at]
-        moving[mine] = page.in_classes(moves)[at]
+        remote[mine] = page.in_classes(moves)[at]
+        staying[mine] = page.in_classes(STAYING.__contains__)[at]
         sizes[mine] = page.column("batch_bytes")[at]
-    moving &= ~runs & rule.allows(first_queues, last_queues)
+    may_move = ~runs & ~staying
+    by_topics = rule.asked_by_all(first_queues, last_queues)
+    moving = may_move & numpy.where(remote, rule.allows(first_queues, last_queues), by_topics)
     starts = chunk.starts[:-1].astype(numpy.intp)
     found = numpy.zeros(len(chunk), MOVING_ROW)
     found["upto"] = chunk.uptos
     found["bytes"] = numpy.add.reduceat(numpy.where(moving, sizes, 0), starts)
     found["files"] = numpy.add.reduceat(moving.astype(numpy.int64), starts)
     found["runs"] = numpy.logical_or.reduceat(runs, starts)
+    found["asked"] = numpy.logical_or.reduceat(may_move & rule.asked(first_queues, last_queues), starts)
     first_topic, last_topic = int(first_queues.min()) >> PARTITION_BITS, int(last_queues.max()) >> PARTITION_BITS
     return _ChunkSums(chunk, found, first_topic, last_topic)
 
@@ -190,7 +200,7 @@ async def unit_of(
             file = manifest.files.get(entry.name)
             if file is None or is_damaged(entry.name):
                 return None
-            if file.may_move and rule.allows_file(file.first_queue, file.last_queue):
+            if rule.moves(file):
                 files.append(file)
                 entries.append(entry)
         if files:

@@ -3,7 +3,8 @@
 A node uploads for the write groups that it leads. The files of a unit (`tier_choice.py`) are given out in pieces. First
 the log says which objects are about to come, so that whoever leads next knows what may lie in the store and count for
 nothing. Files that a splitter hands in are looked up in the store, and kept in memory; when the whole unit is there,
-the log says that its files count, and that all blocks up to its end were considered. Merges of the write group wait
+the log says that its files count, and that all blocks up to its end were considered. When there is no next unit, files
+follow that the tier lacks behind that end (`tier_gaps.py`), a span at a time. Merges of the write group wait
 while a piece is under way, and do not join what is being uploaded with its neighbours.
 
 The fate of a unit that cannot be finished: when this node's leadership ends, the next leader deletes what it uploaded;
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +34,22 @@ from mainstem.rpc.messages.tier import MovingFile, TierWork
 from mainstem.storage.errors import StorageError
 from mainstem.storage.object_stores.config import ObjectStoreConfig
 from mainstem.storage.queue_store.changes.merges import DONE_REMEMBERED, HeldFor, Merge
+from mainstem.storage.queue_store.manifest.in_memory.span_lists import SpanList
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_state import RECORDED, Noted, RemotePosition
-from mainstem.storage.split.copying import CopyingTopics
-from mainstem.storage.split.tier_choice import UNIT_BYTES, CopyLag, MovingSums, TierUnit, chosen, unit_of, waiting
+from mainstem.storage.split.copying import CopyingTopics, CopyRule
+from mainstem.storage.split.tier_choice import (
+    UNIT_BYTES,
+    CopyLag,
+    MovingRows,
+    MovingSums,
+    TierUnit,
+    chosen,
+    unit_of,
+    waiting,
+)
+from mainstem.storage.split.tier_gaps import GapSources, SuspectSpan, TierGaps
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile, has_index_beside, index_path_of
 from mainstem.storage.tiering.uploading import remote_name
@@ -52,6 +65,10 @@ PIECE_FILES = 256
 
 LOOKED_UP_AT_ONCE = 16
 """Requests to the store, while what was handed in is looked up."""
+
+COMPARED_AT_ONCE = 64
+"""Files whose indexes are compared with those in the store before a splitter hears that there is nothing: some seconds,
+unless it asks for all that there is."""
 
 REST_SECONDS = 10.0
 """Nothing is given out for so long after a failure; each further one doubles it…"""
@@ -87,6 +104,7 @@ class TierRecords(Protocol):
         spans: Sequence[RemoteSpan] = (),
         gone: Sequence[str] = (),
         intended: Sequence[str] = (),
+        at_once: bool = False,
     ) -> str: ...
 
 
@@ -116,6 +134,10 @@ class _Uploading:
     after: int
     """The tier's position behind which it was chosen."""
     unit: TierUnit
+    fills: bool = False
+    """Whether it lies behind that position, where the tier lacks it."""
+    gone: tuple[str, ...] = ()
+    """Files of the tier whose place it takes."""
     done: dict[str, StoreFile] = field(default_factory=dict)
     """By the names of its files, those files as they lie in the store."""
     piece: _Piece | None = None
@@ -145,10 +167,12 @@ class LocalTierLog:
         unit_bytes: int = UNIT_BYTES,
         piece_bytes: int = PIECE_BYTES,
         *,
+        gaps: GapSources | None = None,
         shared: bool = False,
         joins: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`place`: None: this node has no remote tier to upload to. `shared`: splits, merges and compactions write to
+        """`place`: None: this node has no remote tier to upload to. `gaps`: the indexes by which it finds what the tier
+        lacks behind its position; None: it does not look for that. `shared`: splits, merges and compactions write to
         the object store, so that nothing is uploaded from here. `joins`: the feature level lets a queue segment be one
         object. `epoch_of`: the term in which this node leads a
         write group; None: it does not. `allowed`: the cluster's feature level lets files be in the tier. `topics`: all
@@ -169,6 +193,11 @@ class LocalTierLog:
         self._turn = asyncio.Lock()
         """Held while work is given out or taken in."""
         self._sums = MovingSums()
+        self._gaps = (
+            TierGaps(store.manifest, remote.manifest, gaps, lambda name: name in store.damaged, clock)
+            if gaps is not None
+            else None
+        )
         self._copying = CopyingTopics(topics, clock)
         self._uploading: dict[int, _Uploading] = {}
         """By write group."""
@@ -214,7 +243,9 @@ class LocalTierLog:
             for step in range(self._groups):
                 group = (self._next_group + step) % self._groups
                 try:
-                    found = await self._work_of(group, self._place, in_force, joined=joins and self._joins())
+                    found = await self._work_of(
+                        group, self._place, in_force, drain=drain, joined=joins and self._joins()
+                    )
                 except (StorageError, OSError) as error:
                     self._failed(f"write group {group}: {error}")
                     return TierWork(failure=self.last_failure)
@@ -232,23 +263,38 @@ class LocalTierLog:
             if self._epoch_of(group) is None:
                 self.waiting.pop(group, None)
                 continue
-            rows = await self._sums.of(group, self._store.manifest.spans(group), await self._copying.rule())
+            spans, rule = self._store.manifest.spans(group), await self._copying.rule()
+            rows = await self._sums.of(group, spans, rule)
             upto = self._remote.position(group).upto
             self.waiting[group] = waiting(rows, upto)
             found = chosen(rows, upto, self.unit_bytes)
             size += int(rows["bytes"][slice(*found)].sum()) if found is not None else 0
+            suspects = await self._suspects(group, spans, rows, upto, rule)
+            size += sum(file.batch_bytes for one in suspects for file in one.files)
         return MergeWaits(0 if self._rests() else size)
+
+    async def _suspects(
+        self, group: int, spans: SpanList, rows: MovingRows, upto: int, rule: CopyRule
+    ) -> list[SuspectSpan]:
+        """The spans of which the tier may lack something behind its position; their files count among those that
+        wait."""
+        if self._gaps is None:
+            return []
+        found = await self._gaps.suspects(group, spans, rows, upto, rule)
+        files, lag = [file for one in found for file in one.files], self.waiting.get(group, CopyLag())
+        self.waiting[group] = CopyLag(lag.bytes + sum(file.batch_bytes for file in files), lag.files + len(files))
+        return found
 
     async def moves(self) -> Callable[[StoreFile], bool]:
         """Whether a file of disk 2 is to move, by the topics' settings of now."""
         rule = await self._copying.rule()
-        return lambda file: file.may_move and rule.allows_file(file.first_queue, file.last_queue)
+        return rule.moves
 
     def _rests(self) -> bool:
         return self._clock.monotonic() < self._rest_until
 
     async def _work_of(
-        self, group: int, place: RemotePlace, in_force: Callable[[], bool], *, joined: bool
+        self, group: int, place: RemotePlace, in_force: Callable[[], bool], *, drain: bool, joined: bool
     ) -> TierWork | None:
         """A piece of what is next of a write group; None: there is nothing now."""
         epoch = self._epoch_of(group)
@@ -256,7 +302,7 @@ class LocalTierLog:
             self._forget(group)
             return None
         await self._copying.rule()
-        uploading = await self._next_unit(group, epoch)
+        uploading = await self._next_unit(group, epoch, drain=drain)
         if uploading is None or self._merges.holds_of(group):
             return None
         await self._delete_given_up(group, place)
@@ -285,8 +331,9 @@ class LocalTierLog:
             store_config=msgspec.json.encode(place.config),
         )
 
-    async def _next_unit(self, group: int, epoch: int) -> _Uploading | None:
-        """The unit that is on its way, if it is still what is next; another one otherwise."""
+    async def _next_unit(self, group: int, epoch: int, *, drain: bool = False) -> _Uploading | None:
+        """The unit that is on its way, if it is still what is next; another one otherwise. `drain`: however many
+        indexes that takes."""
         uploading = self._uploading.get(group)
         if uploading is not None and uploading.epoch != epoch:
             self._forget(group)  # whoever led meanwhile, or leads now, deletes what was uploaded in another term
@@ -305,13 +352,23 @@ class LocalTierLog:
         position = self._remote.position(group)
         self.waiting[group] = waiting(rows, position.upto)
         found = chosen(rows, position.upto, self.unit_bytes)
-        if found is None:
-            return None
-        unit = await unit_of(self._store.manifest, spans, *found, rule, lambda name: name in self._store.damaged)
-        if unit is None:
-            return None
-        await self._drop_halves(group, position.upto)
-        new = _Uploading(epoch, position.upto, unit)
+        if found is not None:
+            unit = await unit_of(self._store.manifest, spans, *found, rule, lambda name: name in self._store.damaged)
+            if unit is None:
+                return None
+            await self._drop_halves(group, position.upto)
+            new = _Uploading(epoch, position.upto, unit)
+        else:
+            await self._remote.drained([group])  # what counts already is not lacking
+            suspects = await self._suspects(group, spans, rows, position.upto, rule)
+            if self._gaps is None or not suspects:
+                return None
+            gap = await self._gaps.find(
+                group, spans, suspects, position.upto, rule, sys.maxsize if drain else COMPARED_AT_ONCE
+            )
+            if gap is None:
+                return None
+            new = _Uploading(epoch, position.upto, gap.unit, fills=True, gone=gap.gone)
         if self._epoch_of(group) != epoch or not self._stands(group, new):
             return None
         self._uploading[group] = new
@@ -440,8 +497,15 @@ class LocalTierLog:
             RemoteSpan(span.after, span.upto, tuple(uploading.done[file.name].message() for file in span.files))
             for span in unit.moving
         ]
-        outcome = await self._remote.record(group, upto=unit.upto, spans=spans)
+        upto = uploading.after if uploading.fills else unit.upto
+        outcome = await self._remote.record(
+            group, upto=upto, spans=spans, gone=uploading.gone, at_once=bool(uploading.gone)
+        )
         if outcome != RECORDED:
+            if uploading.fills and self._gaps is not None:
+                self._gaps.leave(group, unit)
+                self._give_up_unit(group, uploading)
+                return outcome
             if any(self._remote.counts(group, file.name) for file in uploading.done.values()):
                 self._give_up_unit(group, uploading)  # half of it counts: that goes, before the next unit begins
             return outcome
@@ -452,10 +516,10 @@ class LocalTierLog:
         self.uploaded_files += len(unit.entries)
         self.last_success_ms = self._clock.now_ms()
         rows = await self._sums.of(group, self._store.manifest.spans(group), await self._copying.rule())
-        self.waiting[group] = waiting(rows, unit.upto)
+        self.waiting[group] = waiting(rows, upto)
         log.info(
             "write group %d: %d files of %d bytes are in the remote tier, with all blocks up to %d", group,
-            len(unit.entries), size, unit.upto,
+            len(unit.entries), size, upto,
         )  # fmt: skip
         return RECORDED
 
@@ -488,6 +552,8 @@ class LocalTierLog:
         for known in (self._uploading, self._to_delete, self.waiting):
             known.pop(group, None)
         self._sums.forget(group)
+        if self._gaps is not None:
+            self._gaps.forget(group)
 
     async def _delete_given_up(self, group: int, place: RemotePlace) -> None:
         """Delete the objects of what was given up. Raises `ObjectStoreError`."""

@@ -100,6 +100,14 @@ class StoreFile(msgspec.Struct, frozen=True, kw_only=True):
         (`split/copying.py`). It may have queues besides whose topics never asked (`merge_outputs.cut`)."""
         return self.is_merged and moves(self.retention_class)
 
+    @property
+    def content(self) -> tuple[int, ...]:
+        """The facts of a merged file's batches, which are those of its upload as well."""
+        return (
+            self.group, self.first_queue, self.last_queue, self.first_offset, self.queue_count, self.batch_count,
+            self.record_count, self.batch_bytes, self.min_timestamp, self.max_timestamp,
+        )  # fmt: skip
+
     @classmethod
     def of(cls, message: FileDescription) -> StoreFile:
         """The file that another process describes."""

@@ -32,6 +32,7 @@ import numpy.typing
 from mainstem.kernel import QueueTable
 from mainstem.model import PARTITION_BITS, Sample, Topic
 from mainstem.storage.agreed_clock import AgreedClock
+from mainstem.storage.extents.coverage import covered
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.journal.journal import Journal
 from mainstem.storage.placement import Placement
@@ -78,6 +79,12 @@ class LocalLimits(NamedTuple):
     numbers: Numbers
     retention_ms: Numbers
     retention_bytes: Numbers
+
+    def may_have(self, file: StoreFile) -> bool:
+        """Whether a file is a merged one, and one of these topics lies between its first and its last."""
+        first, last = file.first_queue >> PARTITION_BITS, file.last_queue >> PARTITION_BITS
+        at = int(self.numbers.searchsorted(first))
+        return file.is_merged and at < len(self.numbers) and int(self.numbers[at]) <= last
 
     def of_queues(self, queue_ids: QueueIds) -> tuple[Numbers, Numbers]:
         """Per queue `local.retention.ms` and `local.retention.bytes`."""
@@ -269,7 +276,7 @@ class LocalCopies:
                     if self._not_there.get(entry.name) == upto:
                         continue
                     file = self._store.manifest.files.get(entry.name)
-                    if file is not None and file.may_move and self._is_due(file, now_ms):
+                    if file is not None and self._limits.may_have(file) and self._is_due(file, now_ms):
                         yield entry
 
     def _forget_those_reached(self) -> None:
@@ -366,9 +373,8 @@ class LocalCopies:
         of a span that the leader is not done with are left out: the next leader may give them up."""
         manifest, upto = self._remote.manifest, self._remote.upto(entry.group)
         spans = manifest.spans(entry.group)
-        for place in range(spans.behind(entry.after), len(spans)):
-            span = spans[place]
-            if span.after >= entry.upto or span.upto > upto:
+        for span in spans.overlapping(entry.after, min(entry.upto, upto)):
+            if span.upto > upto:
                 break
             for remote in span:
                 file = manifest.files.get(remote.name)
@@ -382,47 +388,3 @@ class LocalCopies:
             ("bytes", "Bytes of files of disk 2 that went since the remote tier has them", self._dropped_bytes),
         ):
             yield Sample(f"mainstem_local_retention_dropped_{what}_total", "counter", text, value)
-
-
-def covered(rows: Rows, others: Rows) -> Flags:
-    """Per extent, whether others of its queue, in any order and cut otherwise, have all of its offsets."""
-    if not len(others):
-        return numpy.zeros(len(rows), numpy.bool_)
-    order = numpy.lexsort((others["base_offset"], others["queue_id"]))
-    queues = numpy.ascontiguousarray(others["queue_id"][order])
-    bases, lasts = others["base_offset"][order], others["last_offset"][order]
-    # stretches of a queue without a gap: each begins behind all that came before it
-    first_of_queue = numpy.ones(len(queues), numpy.bool_)
-    first_of_queue[1:] = queues[1:] != queues[:-1]
-    reached = _running_max(lasts, first_of_queue)
-    begins = first_of_queue.copy()
-    begins[1:] |= bases[1:] > reached[:-1] + 1
-    firsts = numpy.flatnonzero(begins)
-    ends = numpy.append(firsts[1:], len(queues)) - 1
-    stretch_queues, stretch_bases, stretch_lasts = queues[firsts], bases[firsts], reached[ends]
-    # of each extent the last stretch that begins with it, or before it
-    keys = numpy.concatenate([stretch_queues, numpy.ascontiguousarray(rows["queue_id"])])
-    offsets = numpy.concatenate([stretch_bases, rows["base_offset"]])
-    kinds = numpy.concatenate([numpy.zeros(len(firsts), numpy.int8), numpy.ones(len(rows), numpy.int8)])
-    together = numpy.lexsort((kinds, offsets, keys))
-    before = numpy.cumsum(kinds[together] == 0) - 1
-    places = numpy.empty(len(rows), numpy.intp)
-    is_row = kinds[together] == 1
-    places[together[is_row] - len(firsts)] = before[is_row]
-    known = places >= 0
-    places = numpy.maximum(places, 0)
-    flags: Flags = known & (stretch_queues[places] == rows["queue_id"]) & (stretch_lasts[places] >= rows["last_offset"])
-    return flags
-
-
-def _running_max(values: Numbers, first_of_queue: Flags) -> Numbers:
-    """The largest value so far, of each queue by itself."""
-    queues = numpy.cumsum(first_of_queue) - 1
-    spread = int(values.max()) + 1
-    if spread * (int(queues[-1]) + 1) < 1 << 62:  # else numbers would not fit
-        result: Numbers = numpy.maximum.accumulate(values + queues * spread) - queues * spread
-        return result
-    firsts = numpy.flatnonzero(first_of_queue)
-    parts = numpy.split(values, firsts[1:])
-    joined: Numbers = numpy.concatenate([numpy.maximum.accumulate(part) for part in parts])
-    return joined

@@ -146,13 +146,11 @@ class LostStoreFiles:
         content of the one is lost, and the other may be out of reach."""
         manifest, upto = self._tier.manifest, self._tier.upto(file.group) if file.is_merged else -1
         for entry in self._store.manifest.entries(file.name):
-            spans = manifest.spans(entry.group)
-            for place in range(spans.behind(entry.after), len(spans)):
-                span = spans[place]
-                if span.after >= entry.upto or span.upto > upto:
+            for span in manifest.spans(entry.group).overlapping(entry.after, min(entry.upto, upto)):
+                if span.upto > upto:
                     break
                 files = map(manifest.files.get, (one.name for one in span))
-                if any(one is not None and _content_of(one) == _content_of(file) for one in files):
+                if any(one is not None and one.content == file.content for one in files):
                     return True
         return False
 
@@ -197,11 +195,3 @@ class LostStoreFiles:
             "Files of disk 2 that were lost and given up",
             len({one.file.name for one in self._noted}),
         )
-
-
-def _content_of(file: StoreFile) -> tuple[int, ...]:
-    """The facts of a merged file's batches, which are those of its upload as well."""
-    return (
-        file.group, file.first_queue, file.last_queue, file.first_offset, file.queue_count, file.batch_count,
-        file.record_count, file.batch_bytes, file.min_timestamp, file.max_timestamp,
-    )  # fmt: skip

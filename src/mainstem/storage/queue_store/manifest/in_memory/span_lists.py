@@ -289,6 +289,16 @@ class SpanList(Sequence[ListedSpan]):
         """The place of the first span that ends behind a block."""
         return self._place((block + 1, -1))
 
+    def overlapping(self, after: int, upto: int) -> Iterator[ListedSpan]:
+        """The spans that have some of the blocks (after, upto], in their order: those that end behind them, too."""
+        place = self.behind(after)
+        number = max(bisect.bisect_right(self._firsts, place) - 1, 0)
+        for at in range(number, len(self._chunks)):
+            chunk, begins = self._chunks[at], self._firsts[at]
+            for found in numpy.flatnonzero(chunk.afters < upto).tolist():
+                if begins + found >= place:
+                    yield self[begins + found]
+
     def with_blocks(self, upto: int, after: int | None) -> list[ListedSpan]:
         """The spans with blocks (after, upto]; `after` None: wherever they begin."""
         found: list[ListedSpan] = []
