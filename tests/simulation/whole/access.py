@@ -45,8 +45,6 @@ RULE = "rule"
 """The kind of which there is one or none: a rule is not changed, only made and taken away."""
 GONE = ""
 """The value of what is not there."""
-CHANGES_LEAST = 3
-"""Of each kind in a run of four seconds: that many are acknowledged under any faults."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import Violation, seed_failed
-from tests.simulation.whole.access import CHANGES_LEAST, AccessRun
+from tests.simulation.whole.access import AccessRun
 
 from mainstem.security.quotas.quota_table import QuotaTable
 
@@ -28,7 +28,7 @@ def played(seed: int, directory: Path) -> AccessRun:
 def test_rules_quotas_and_users_are_as_they_were_acknowledged(seed: int, tmp_path: Path) -> None:
     run = played(seed, tmp_path / str(seed))
     for one in run.changed:
-        assert one.acknowledged >= CHANGES_LEAST, one.kind
+        assert one.acknowledged > 0, one.kind
 
 
 def test_a_quota_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
