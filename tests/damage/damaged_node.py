@@ -1,7 +1,8 @@
 """A whole node alone, on simulated disks, whose files can be damaged between two of its lives.
 
-Two lives make its files: each creates a topic, publishes, splits a part, and checkpoints. `Directories` are what the
-disks hold then; `fate` starts a node on them and says what came of it.
+Two lives make its files: each creates a topic, publishes, splits a part, and checkpoints; the second one merges what it
+has split so far, into queue segments and packed files, and splits some more. `Directories` are what the disks hold
+then; `fate` starts a node on them and says what came of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy
 from tests.fakes.files import SimulatedFiles
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.fakes.splitting.run_target import dying_writers
+from tests.simulation.merger import Mergers
 from tests.storage.small_node import new_batch
 
 from mainstem.errors import MainstemError
@@ -35,11 +37,16 @@ from mainstem.storage.errors import FormatError
 from mainstem.storage.journal.config import JournalConfig
 from mainstem.storage.journal.encoding.format import PAGE_BYTES, SegmentHeader
 from mainstem.storage.journal.segments.segment_files import segment_path
+from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.queue_store.config import QueueStoreConfig
+from mainstem.storage.role import Storage
 
 PATIENCE_SECONDS = 600.0
 BATCHES = 24
 SEGMENT_BYTES = 16 * 1024
+CONFIGS = {"topic-0": {"segment.bytes": "4000"}, "topic-1": {}}
+"""The queues of the first topic get queue segments, those of the second one packed files."""
+LINES = MergeLines(packed_bytes=8_000, level_one_bytes=8_000, wait_bytes_max=8_000)
 
 Content = dict[int, list[bytes]]
 """Queue id → its batches, from the behind the offset on."""
@@ -103,6 +110,10 @@ class DamagedNode:
             (place / name).write_bytes(content)
         self._stack = AsyncExitStack()
         self.roles: Roles
+        self.storage: Storage
+        self.serving: Storage | None = None
+        self.is_handing_in = False
+        self.manifest_path = str(place / "manifest.sqlite")
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -134,6 +145,7 @@ class DamagedNode:
         except BaseException:
             await self._stack.aclose()
             raise
+        self.storage = self.serving = self.roles.storage
 
     async def stop(self) -> None:
         await self._stack.aclose()
@@ -146,10 +158,13 @@ class DamagedNode:
 
     # --- a life -------------------------------------------------------------------------------------------
 
-    async def work(self, topic: str, content: Content) -> None:
-        """Publish to a new topic and to all before it, half of it split; what is acknowledged goes into `content`."""
+    async def work(self, topic: str, content: Content, *, merges: bool) -> None:
+        """Publish to a new topic and to all before it, half of it split; what is acknowledged goes into `content`.
+        `merges`: a sixth is merged."""
         nameserver, storage = self.roles.nameserver, self.roles.storage
-        (created,) = await nameserver.administration.create_topics([NewTopic(topic, 2, 1, {"retention.ms": "-1"})])
+        (created,) = await nameserver.administration.create_topics(
+            [NewTopic(topic, 2, 1, {"retention.ms": "-1"} | CONFIGS[topic])]
+        )
         assert not isinstance(created, Exception), created
         await storage.queues.settle(0, nameserver.lookups.topics(), nameserver.lookups.was_deleted)
         queue_ids = [it.queue_id(partition) for it in nameserver.lookups.topics() for partition in range(it.partitions)]
@@ -159,6 +174,9 @@ class DamagedNode:
             (result,) = await storage.messages.append([batch], -1)
             assert result.outcome is Outcome.OK, result
             content.setdefault(queue_id, []).append(bytes(batch.data)[16:])
+            if merges and number == BATCHES // 6:
+                await self._split()
+                await self._merge()
             if number == BATCHES // 2:
                 await self._split()
         await storage.checkpointer.checkpoint()
@@ -176,6 +194,13 @@ class DamagedNode:
                 buffer[place : place + len(found)] = numpy.frombuffer(found, numpy.uint8)
             done = split_slice(work, buffer, classes, dying_writers(self.disk2))
             await log.record(done.ranges, done.files)
+
+    async def _merge(self) -> None:
+        mergers = Mergers(self, self._rng)
+        mergers.lines = LINES
+        while await mergers.merge(well_behaved=True, drain=True):
+            pass
+        assert set(mergers.kinds) == {"pack", "log"}, mergers.seen()
 
     # --- what became of it --------------------------------------------------------------------------------
 
@@ -269,7 +294,7 @@ def lives(place: Path, node_id: int) -> Lives:
         before = left[-1] if left else Directories({}, {}, {})
         node = DamagedNode(place, before, node_id, 10 * node_id + number)
         await node.start()
-        await node.work(f"topic-{number}", content)
+        await node.work(f"topic-{number}", content, merges=number > 0)
         kept = {queue_id: list(batches) for queue_id, batches in content.items()}
         killed.append(node.directories(kept))
         await node.stop()

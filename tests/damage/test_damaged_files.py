@@ -42,6 +42,10 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "store mark": lambda name: name == "store.mark",
     "manifest copy": lambda name: name.startswith("manifest/"),
     "run": lambda name: name.endswith(".run"),
+    "packed file": lambda name: name.endswith(".pack"),
+    "queue segment": lambda name: name.endswith(".log") and name.startswith("queues/"),
+    "index of a queue segment": lambda name: name.endswith(".extents"),
+    "Kafka's index": lambda name: name.endswith((".index", ".timeindex")),
 }
 
 DAMAGES = ("bit flip", "truncated", "zeroed", "older copy", "neighbour's")
@@ -109,6 +113,11 @@ OUTCOMES: dict[str, dict[str, set[str]]] = {
     },
     "manifest copy": NOT_NEEDED,
     "run": {damage: {ERROR} for damage in DAMAGES},
+    # The first life merged nothing.
+    "packed file": {damage: {ERROR} for damage in DAMAGES} | {"older copy": set()},
+    "queue segment": {damage: {ERROR} for damage in DAMAGES} | {"older copy": set()},
+    "index of a queue segment": {damage: {ERROR} for damage in DAMAGES} | {"older copy": set()},
+    "Kafka's index": NOT_NEEDED,  # Kafka's tools alone read it
 }
 """The results allowed of each damage, which depends on where in the file it is, and nothing else. Empty: there is no
 such damage."""
