@@ -180,6 +180,9 @@ class SimulatedFiles:
         """By the first part of the path."""
         self._inodes: dict[str, _Inode] = {}
         self._unlinked: list[_Inode] = []
+        self.removed_may_return = False
+        """Files that were removed without a sync may be there again after a crash."""
+        self._may_return: dict[str, _Inode] = {}
         self._faults: list[_Fault] = []
         self._power_cut_at: int | None = None
         self._off = False
@@ -206,6 +209,10 @@ class SimulatedFiles:
 
     def crash(self, *, keep_bytes: int | None = None, keep_all: bool = False) -> None:
         """Turn the machine off and on again: see the module's docstring. Handles from before are dead."""
+        if not keep_all:
+            returning = {path: inode for path, inode in self._may_return.items() if self.rng.random() < 0.5}
+            self._inodes = {**returning, **self._inodes}
+        self._may_return.clear()
         for inode in self._inodes.values():
             if keep_all:
                 inode.close_all()
@@ -223,6 +230,8 @@ class SimulatedFiles:
         """A disk with the same content and history; handles stay with the original."""
         other = SimulatedFiles(seed, capacity_bytes=self.capacity_bytes)
         other._inodes = {path: inode.clone() for path, inode in self._inodes.items()}
+        other.removed_may_return = self.removed_may_return
+        other._may_return = {path: inode.clone() for path, inode in self._may_return.items()}
         return other
 
     def flip(self, path: str, bit: int) -> None:
@@ -294,13 +303,24 @@ class SimulatedFiles:
             self._inodes[target] = self._inodes.pop(source)
         self._end(interrupted)
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: str, *, durable: bool = True) -> None:
         interrupted = await self._begin("remove", path, changes=path in self._inodes)
         if not interrupted or self.rng.random() < 0.5:
             inode = self._inodes.pop(path, None)
             if inode is not None:
                 self._unlink(inode)
+                if self.removed_may_return and not durable:
+                    self._may_return[path] = inode
+        if durable and not interrupted:
+            self._sync_directory(path)
         self._end(interrupted)
+
+    def _sync_directory(self, path: str) -> None:
+        """All that was removed beside this path is gone for good."""
+        directory = path.rpartition("/")[0]
+        self._may_return = {
+            gone: inode for gone, inode in self._may_return.items() if gone.rpartition("/")[0] != directory
+        }
 
     async def usage(self) -> DiskUsage:
         await asyncio.sleep(0)

@@ -69,9 +69,10 @@ class Files(Protocol):
         """Atomic, replaces the target, durable when it returns (directories synced)."""
         ...
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: str, *, durable: bool = True) -> None:
         """Remove a file and sync its directory; a file that is not there is no error. A directory three levels down or
-        deeper goes with its last file."""
+        deeper goes with its last file. Not `durable`: nothing is synced, and the file may be there again after a loss
+        of power."""
         ...
 
     async def usage(self) -> DiskUsage: ...

@@ -92,9 +92,9 @@ class NodeDisk(SlowFiles):
         self.capacity_bytes = None
         self.slow_seconds = 0.0
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: str, *, durable: bool = True) -> None:
         self.removing(path)
-        await super().remove(path)
+        await super().remove(path, durable=durable)
 
     async def _begin(self, operation: str, path: str, *, changes: bool = False) -> bool:
         if self.slow_seconds:

@@ -207,3 +207,41 @@ def test_power_cuts_faults_and_bounds_hit_where_they_are_told_to() -> None:
         assert files.paths() == []
 
     asyncio.run(run())
+
+
+def test_what_was_removed_without_a_sync_may_be_there_again_until_its_directory_is_synced() -> None:
+    async def removed(seed: int, *, durable: bool, then: bool) -> list[str]:
+        """The files that are there after a crash."""
+        files = SimulatedFiles(seed)
+        files.removed_may_return = True
+        for path in ("a/first", "a/second", "b/third"):
+            files.put(path, b"x")
+        for path in ("a/first", "b/third"):
+            await files.remove(path, durable=durable)
+        assert files.paths() == ["a/second"]
+        if then:
+            await files.remove("a/second")
+        files.crash()
+        return files.paths()
+
+    seeds = range(20)
+    kept = [asyncio.run(removed(seed, durable=True, then=False)) for seed in seeds]
+    assert kept == [["a/second"]] * len(seeds)
+    left = {path for seed in seeds for path in asyncio.run(removed(seed, durable=False, then=False))}
+    assert left == {"a/first", "a/second", "b/third"}
+    left = {path for seed in seeds for path in asyncio.run(removed(seed, durable=False, then=True))}
+    assert left == {"b/third"}
+
+
+def test_a_new_file_stays_where_one_was_removed_without_a_sync() -> None:
+    async def story(seed: int) -> bytes:
+        files = SimulatedFiles(seed)
+        files.removed_may_return = True
+        files.put("there", b"old")
+        files.put("other", b"new")
+        await files.remove("there", durable=False)
+        await files.rename("other", "there")
+        files.crash()
+        return files.content("there")
+
+    assert {asyncio.run(story(seed)) for seed in range(20)} == {b"new"}

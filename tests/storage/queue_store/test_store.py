@@ -443,3 +443,29 @@ def test_a_restart_gives_an_orphan_its_whole_grace_again(tmp_path: Path) -> None
         assert await bench.store.splits.record(0, 0, 1, [run], applied_index=1) is SplitOutcome.RECORDED
 
     Bench(tmp_path).run(scenario)
+
+
+RETURNING_SEED = 4
+"""Of a disk on which the first two files come back."""
+
+
+def test_a_file_that_went_and_is_there_again_after_a_loss_of_power_is_an_orphan(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.files.removed_may_return = True
+        await two_runs(bench)
+        before = bench.runs()
+        await bench.store.retention.retain(log_starts({}))
+        assert not bench.runs(), "nobody needs them"
+        await bench.store.close()
+        bench.files.rng.seed(RETURNING_SEED)
+        bench.files.crash()
+        assert bench.runs() == before
+        await bench.start()
+        await bench.store.retention.retain(log_starts({}))
+        assert bench.runs() == before
+        assert (bench.store.stored.file_count(0), bench.store.stored.file_count(1)) == (0, 0)
+        bench.clock.advance(3601)
+        await bench.store.retention.retain(log_starts({}))
+        assert not bench.runs()
+
+    Bench(tmp_path).run(scenario)

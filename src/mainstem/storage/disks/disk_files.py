@@ -129,8 +129,9 @@ class DiskFiles:
     async def rename(self, source: str, target: str) -> None:
         await _run(self._housekeeping, _rename, self._inside(source), self._inside(target))
 
-    async def remove(self, path: str) -> None:
-        await _run(self._housekeeping, _remove, self._inside(path), path.count("/") >= OWN_DIRECTORY_DEPTH)
+    async def remove(self, path: str, *, durable: bool = True) -> None:
+        with_directory = path.count("/") >= OWN_DIRECTORY_DEPTH
+        await _run(self._housekeeping, _remove, self._inside(path), with_directory, durable)
 
     async def usage(self) -> DiskUsage:
         return await _run(self._housekeeping, self._usage)
@@ -384,7 +385,7 @@ def _rename(source: Path, target: Path) -> None:
         _sync_directory(source.parent)
 
 
-def _remove(path: Path, with_directory: bool) -> None:
+def _remove(path: Path, with_directory: bool, durable: bool) -> None:
     """`with_directory`: its directory goes, too, when nothing else is in it."""
     try:
         os.unlink(path)
@@ -394,7 +395,8 @@ def _remove(path: Path, with_directory: bool) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(path.parent)
             path = path.parent
-    _sync_directory(path.parent)
+    if durable:
+        _sync_directory(path.parent)
 
 
 def _make_directories(directory: Path) -> None:

@@ -447,14 +447,17 @@ class OpenFiles:
             await opened.close_if_idle()
 
     async def remove(self, known: KnownFile) -> None:
-        """Delete the file; the manifest has forgotten it."""
+        """Delete the file; the manifest has forgotten it. It may be there again after a loss of power, and is an orphan
+        then: a sync for each file of a merge would have commits wait for the disk as often."""
         known.dropped = True
         self._indexes.pop(known.name)
         self._aborted.pop(known.name)
         self.summaries.pop(known.name)
         opened = self._opened.pop(known.name, None)
-        for path in reversed(paths_of(known.name)):  # the file itself last: what is left of it is found by its name
+        own, *beside = paths_of(known.name)
+        for path in reversed(beside):
             await self._files.remove(path)
+        await self._files.remove(own, durable=False)  # last: what is left of it is found by its name
         if opened is not None:
             await opened.close_if_idle()
 

@@ -130,7 +130,7 @@ class ObjectFiles:
     async def rename(self, source: str, target: str) -> None:
         _refuse(source)
 
-    async def remove(self, path: str) -> None:
+    async def remove(self, path: str, *, durable: bool = True) -> None:
         _refuse(path)
 
     async def usage(self) -> DiskUsage:
