@@ -40,7 +40,7 @@ SPLITTING = "beside a splitter that uploads nothing, in windows between"
 OUT_BETWEEN = "store out: alone, in windows between"
 OUT = "store out: beside a splitter that splits, in windows"
 TAIL = "tail of "
-WINDOWS = {"short": 16, "full": 100}
+WINDOWS = {"short": 32, "full": 100}
 """Of each kind, at most: less where all is uploaded before."""
 LEAST_WINDOWS = 4
 BEHIND_BYTES = 192 << 20
