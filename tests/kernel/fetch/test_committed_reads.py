@@ -46,7 +46,7 @@ def test_reads_end_at_the_last_stable_offset(
     offset = min(offset, end)
     world.open_transaction(QUEUE, unstable - 1)
     stable = min(unstable - 1, end) if 0 < unstable <= end else end
-    frames = []
+    frames, ranges = [], []
     for kernel, table, index in zip(KERNELS, world.tables, world.indexes, strict=True):
         plan = plan_of(kernel, version, asking(version, (1, [at(0, offset)])))
         plan.read_committed = committed
@@ -62,6 +62,7 @@ def test_reads_end_at_the_last_stable_offset(
         (row,) = plan.partitions()
         assert row.size == sum(map(len, kept))
         reads = plan.stable_reads()
+        ranges.append(reads)
         assert [read[1:3] for read in reads] == [(QUEUE, offset)] * bool(kept)
         for number, _, _, following in reads:
             assert following <= max(offset, readable)
@@ -84,3 +85,4 @@ def test_reads_end_at_the_last_stable_offset(
             assert told is None
         frames.append(frame)
     assert frames[0] == frames[1]
+    assert ranges[0] == ranges[1]

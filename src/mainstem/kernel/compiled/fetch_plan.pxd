@@ -94,7 +94,6 @@ cdef class FetchPlan:
         int64_t next_offset,
     ) noexcept nogil
     cdef Py_ssize_t parts_before(self, int64_t end, Py_ssize_t first_part) noexcept nogil
-    cdef int64_t end_of(self, const PlanRow *row) noexcept nogil
     cdef int64_t end_for(self, const Slot *slot) noexcept nogil
     cdef int hold(self, object owner, const uint8_t *data, int64_t length) except -1
     cdef void let_go(self)

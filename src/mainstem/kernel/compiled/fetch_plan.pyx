@@ -16,7 +16,7 @@ from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES, LAST_OFFSET_DELTA_AT, LENGTH_AT, LENGTH_EXCLUDES
+from mainstem.kernel.compiled.batch_header cimport HEADER_BYTES, LENGTH_AT, LENGTH_EXCLUDES
 from mainstem.kernel.compiled.bytes_io cimport ms_prefetch, ms_read_u32, ms_read_u64
 from mainstem.kernel.compiled.fetch_response cimport key_bytes, write_fetch_response, write_fetch_topics
 from mainstem.kernel.compiled.fetch_rows cimport (
@@ -486,6 +486,7 @@ cdef class FetchPlan:
             if next_offset > end:
                 row.part_count = <int32_t> self.parts_before(end, first_part)
                 next_offset = max(row.fetch_offset, end)
+        row.next_offset = next_offset
         row.size = 0
         for number in range(first_part, first_part + row.part_count):
             row.size += self.parts[number].length
@@ -523,23 +524,9 @@ cdef class FetchPlan:
         while number != NOBODY:
             row = &self.rows[number]
             if row.verdict == OK and row.size > 0:
-                reads.append((number, row.queue_id, row.fetch_offset, min(self.end_of(row), row.last_stable)))
+                reads.append((number, row.queue_id, row.fetch_offset, row.next_offset))
             number = row.next
         return reads
-
-    cdef int64_t end_of(self, const PlanRow *row) noexcept nogil:
-        """The offset behind the batches that a row has."""
-        cdef const Part *part = &self.parts[row.first_part + row.part_count - 1]
-        cdef const uint8_t *batch
-        cdef int64_t position = 0, end = row.fetch_offset, size
-        while position + HEADER_BYTES <= part.length:
-            batch = part.bytes + position
-            end = <int64_t> ms_read_u64(batch) + <int32_t> ms_read_u32(batch + LAST_OFFSET_DELTA_AT) + 1
-            size = <int64_t> <int32_t> ms_read_u32(batch + LENGTH_AT) + LENGTH_EXCLUDES
-            if size < HEADER_BYTES:
-                break
-            position += size
-        return end
 
     def tell_aborted(self, row, transactions):
         """Have the reader of a partition told of aborted transactions, as (producer id, first offset)."""

@@ -25,6 +25,7 @@ cdef struct PlanRow:
     int64_t high_watermark   # -1 unless the partition was read
     int64_t log_start
     int64_t last_stable
+    int64_t next_offset      # where the reader goes on behind the batches found
     int64_t size             # of the batches found, bytes
     int32_t first_part
     int32_t part_count
