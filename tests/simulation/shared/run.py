@@ -159,10 +159,10 @@ class SharedRun(StoreRun):
         for queue_id in self._held_queues(node):
             queue = history.queue(queue_id)
             offset, end = queue.log_start, queue.end_applied(split)
+            what = f"node {node.node_id}: the store"
             served: list[int] = []
             tries = 0
             while (offset := max(offset, queue.log_start)) < end:
-                what = f"node {node.node_id}: the store"
                 group = storage.placement.group_at(queue_id, offset)
                 try:
                     found = await node.call(read.read(queue_id, group, offset, 3000), patience=60)

@@ -36,6 +36,7 @@ from tests.simulation.whole.faults import WholeFaults
 from tests.simulation.whole.members import GroupMember
 from tests.simulation.whole.reborn import Reborn
 
+from mainstem.kernel import NO_SLOT
 from mainstem.model import Topic, topic_number_of
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
@@ -231,8 +232,9 @@ class WholeRun(Run):
 
     def _wrong_topics(self, node: SimulatedNode, numbers: set[int]) -> list[int]:
         """Topics of which a node lacks queues that it should have, or has some though they do not exist."""
-        there, held = set(node.storage.table.topics()), set(map(topic_number_of, self._held_queues(node)))
-        return sorted((there - numbers) | (held - there))
+        table = node.storage.table
+        lacking = {topic_number_of(it) for it in self._held_queues(node) if table.find(it) == NO_SLOT}
+        return sorted((set(table.topics()) - numbers) | lacking)
 
     async def _last_words(self) -> None:
         """Every queue takes one more batch, groups tell their offsets, log starts are where they were said to be; what
