@@ -136,6 +136,9 @@ class FeatureLevel(enum.IntEnum):
     """Replicas that move while their write groups have records of queues which have gone on, or queues that have come:
     nodes keep what they read of other write groups."""
 
+    COMPACTED = 22
+    """Slots with queues that are compacted, and whose records go with retention."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -429,6 +429,7 @@ class StorageParts:
             self.agreed_clock,
             new_id=setup.new_id,
             joins=setup.merges_joined,
+            returned=self.placement.returned,
         )
         self.pruning = Pruning(
             journal,

@@ -199,6 +199,11 @@ class Placement:
         """Per slot that has moved, as the logs say: its write group, and the number of its move."""
         return self._placed
 
+    def returned(self) -> list[int]:
+        """The queues that have been in some write group twice, with others between."""
+        several = ((queue_id, stays) for queue_id, stays in self._moved.items() if len(stays) > 2)
+        return [queue_id for queue_id, stays in several if len({stay.group for stay in stays}) < len(stays)]
+
     def history(self, queue_id: int) -> tuple[Stay, ...]:
         """The stays of a queue, oldest first, whether or not it exists: at least one, the first from offset 0 on. The
         last one is where it is now, as far as the logs here go."""

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy
 import pytest
 from tests.broker.admin.admin_broker import AdminBroker, versions_of
+from tests.fakes.cluster_admin import FakeClusterAdmin
 from tests.fakes.queue_moves import FakeQueueMoves
 from tests.fakes.standing import FakeStanding
 
 from mainstem.broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from mainstem.model import MoveUnderWay, Node, NodeRole, slot_of
+from mainstem.model import FeatureLevel, MoveUnderWay, Node, NodeRole, slot_of
 from mainstem.nameserver.errors import FeatureLevelTooLow, InvalidPlacement, MetadataUnavailable
 from mainstem.protocol.encoded_array import elements
 from mainstem.protocol.error_codes import ErrorCode
@@ -223,17 +224,21 @@ def test_write_groups_are_made_on_nodes_that_none_has_one_for_each_that_shall_le
 
 def test_no_write_group_is_made_for_partitions_that_could_not_move_there(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = QueuesMoving()
+    admin.broker.cluster_admin = changes = FakeClusterAdmin(FeatureLevel.UNPINNED)
     admin.moves.makes = True
     admin.create("kept", 1, configs={"cleanup.policy": "compact"})
+    admin.create("aged", 1, configs={"cleanup.policy": "compact,delete"})
     admin.create("safe", 1, configs={"min.insync.replicas": "3"})
-    told = admin.refused({("kept", 0): (4, 1), ("safe", 0): (4, 1)})
-    assert [code for code, _ in told.values()] == [INVALID, INVALID]
+    told = admin.refused({("kept", 0): (4, 1), ("aged", 0): (4, 1), ("safe", 0): (4, 1)})
+    assert [code for code, _ in told.values()] == [INVALID, INVALID, INVALID]
     assert [(why or "").partition("None was made there: ")[2] for _, why in told.values()] == [
-        "internal and compacted topics do not move",
+        "internal topics, and compacted ones without delete, do not move",
+        "compacted topics move from feature level 22 on",
         "min.insync.replicas = 3 would refuse every batch with acks=all there",
     ]
     monkeypatch.setattr(alter_partition_reassignments, "GROUPS_MADE_MAX", 1)
-    told = admin.refused({("q", 0): (4, 1), ("q", 1): (4, 2)})
+    changes.feature_level = FeatureLevel.COMPACTED
+    told = admin.refused({("aged", 0): (4, 1), ("q", 1): (4, 2)})
     assert [code for code, _ in told.values()] == [ErrorCode.NONE, INVALID]
     assert "one request has 1 made at most" in (told["q", 1][1] or "")
     assert len(admin.moves.placed) == 7

@@ -220,7 +220,7 @@ def test_a_slot_returns_to_where_its_queues_have_records() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "match"),
-    [({"internal": True}, "internal topics"), ({"configs": {"cleanup.policy": "compact"}}, "compacted")],
+    [({"internal": True}, "internal topics"), ({"configs": {"cleanup.policy": "compact"}}, "no time comes when")],
 )
 def test_slots_with_queues_that_do_not_move_stay(kind: dict[str, object], match: str) -> None:
     state = cluster()
@@ -229,6 +229,25 @@ def test_slots_with_queues_that_do_not_move_stay(kind: dict[str, object], match:
     slot = slot_of(state.topics["here"].queue_id(0))
     with pytest.raises(InvalidPlacement, match=match):
         state.check(wished(state, slot))
+
+
+def test_compacted_queues_move_whose_records_go_with_retention() -> None:
+    configs = {"cleanup.policy": "compact,delete"}
+    early = cluster(level=FeatureLevel.UNPINNED)
+    early.apply(new_topic(early, "here", partitions=1, configs=configs))
+    slot = slot_of(early.topics["here"].queue_id(0))
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.COMPACTED.value}"):
+        early.check(wished(early, slot))
+    state = cluster(level=FeatureLevel.COMPACTED)
+    state.apply(new_topic(state, "here", partitions=1, configs=configs))
+    to_keep = ChangeTopicConfigs(state.topics["here"].number, {"cleanup.policy": "compact"})
+    state.check(to_keep)
+    moved(state, slot)
+    with pytest.raises(InvalidConfig, match="cannot be compacted without delete while partition 0 moves"):
+        state.check(to_keep)
+    state.check(ChangeTopicConfigs(to_keep.number, {"cleanup.policy": "delete"}))
+    state.apply(SettleSlot(slot, 1))
+    state.check(to_keep)
 
 
 def test_what_would_tear_a_history_apart_is_refused_until_it_has_ended() -> None:

@@ -2,9 +2,10 @@
 
 The observer knows every record that was committed, and every pass of any node before it can count: up to which offset a
 pass compacts a queue, and when it began. Replicas compact by themselves and copy from each other, so of a record that a
-node does not have it is asked whether any pass may have taken it away: there is a later one of its key that a pass had
-as well, or it is a tombstone, and a pass began `delete.retention.ms` or more after the first that had it. A served
-batch stays what was committed, at its offset; a batch that lost records has the others as they were.
+node does not have it is asked whether any pass may have taken it away: there is a later one of its key, in the log of
+the same write group, that a pass had as well, or it is a tombstone, and a pass began `delete.retention.ms` or more
+after the first that had it. A served batch stays what was committed, at its offset; a batch that lost records has the
+others as they were.
 
 Once a tombstone has gone, no older value of its key may be there.
 """
@@ -45,6 +46,8 @@ class CompactedQueue:
         self._covered = covered
         self._records: list[Record] = []
         """With the offsets that they were committed at: without a gap, the first at 0."""
+        self._groups: list[int] = []
+        """The write group of each record: a pass has files of one."""
         self._times: list[int] = []
         """Of each record the largest timestamp in its batch."""
         self._by_key: dict[bytes | None, list[int]] = {}
@@ -55,12 +58,13 @@ class CompactedQueue:
         self.gone: set[int] = set()
         """Offsets that somebody did not find, and that might be gone."""
 
-    def committed(self, base_offset: int, batch: Buffer) -> None:
-        """The next batch of the queue, as it was sent."""
+    def committed(self, base_offset: int, batch: Buffer, group: int = 0) -> None:
+        """The next batch of the queue, as it was sent, in the log of this write group."""
         header = read_batch_header(batch)
         assert base_offset == len(self._records)
         for offset, record in enumerate(read_records(StoredBatch(batch, header)), base_offset):
             self._records.append(dataclasses.replace(record, offset=offset))
+            self._groups.append(group)
             self._times.append(header.max_timestamp)
             self._by_key.setdefault(record.key, []).append(offset)
 
@@ -138,11 +142,12 @@ class CompactedQueue:
         if record.offset > self._reach:
             return f"no pass has had more than what lies before {self._reach + 1}"
         offsets = self._by_key[record.key]
-        later = bisect_right(offsets, record.offset)
-        if later < len(offsets) and offsets[later] <= self._reach:
+        group = self._groups[record.offset]
+        behind = offsets[bisect_right(offsets, record.offset) :]
+        if any(self._groups[later] == group and later <= self._reach for later in behind):
             return ""
         if record.value is not None:
-            return "it is the latest of its key"
+            return f"it is the latest of its key in write group {group}"
         seen = min(one.began_ms for one in self._passes if one.last >= record.offset)
         dropping = max((one.began_ms for one in self._passes if one.last > record.offset), default=seen)
         retention_ms = self._settings.delete_retention_ms

@@ -96,6 +96,12 @@ class QueueHistory:
         place = self.place(offset)
         return 0 < place < len(self.batches) and self.batches[place].group != self.batches[place - 1].group
 
+    def arrives_between(self, first: int, last: int) -> bool:
+        """Whether the queue moved to another write group behind the batch that holds the first of these offsets, and
+        not behind that which holds the last."""
+        groups = {kept.group for kept in self.batches[self.place(first) : self.place(last) + 1]}
+        return len(groups) > 1
+
     def place(self, offset: int) -> int:
         """Which batch holds an offset."""
         return bisect_right(self.batches, offset, key=lambda kept: kept.end)
@@ -280,7 +286,7 @@ class History:
         for follow in self.followers:
             follow(what, queue, row)
         if (compacted := self.compacted.get(queue.queue_id)) is not None:
-            compacted.committed(base_offset, self.sent_whole[crc])
+            compacted.committed(base_offset, self.sent_whole[crc], group)
 
     def _follow(self, what: str, queue: QueueHistory, producer: int, row: numpy.void) -> None:
         """Epochs of a producer never go back, and in each its sequence numbers begin at 0. A marker has none."""
@@ -383,7 +389,8 @@ class History:
         for batch in batches:
             base_offset = int.from_bytes(batch[:8], "big")
             kept = self._batch_at(f"{what}: queue {queue_id:#x} read at {offset}", queue, base_offset)
-            compacted.check_left_out(what, next_offset, base_offset)
+            there = max(next_offset, queue.log_start)  # somebody may have deleted records meanwhile
+            compacted.check_left_out(what, there, base_offset)
             epoch = int.from_bytes(batch[12:16], "big")
             require(epoch == kept.leader_epoch, f"{what}: {base_offset} is of epoch {epoch}, not {kept[:3]}", "B")
             if int.from_bytes(batch[CRC_AT], "big") == kept.crc:

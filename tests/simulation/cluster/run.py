@@ -530,11 +530,12 @@ class Run:
                     taken = (
                         topic_number_of(queue_id) in history.deleted_topics and storage.table.find(queue_id) == NO_SLOT
                     )
-                    compacted = history.compacted.get(queue_id)
-                    if compacted is not None and not queue.deleted and not taken:
-                        compacted.check_left_out(what, max(before, start), base)
                     # the write group that the queue was in before may be split later
                     arrived = split is None and queue.arrives_at(base)
+                    compacted = history.compacted.get(queue_id)
+                    waits = split is None and queue.arrives_between(max(before, start), base)
+                    if compacted is not None and not (queue.deleted or taken or waits) and has_all_of(queue_id):
+                        compacted.check_left_out(what, max(before, start), base)
                     require(
                         base <= max(before, start)
                         or queue.deleted

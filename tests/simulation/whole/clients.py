@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -119,6 +119,8 @@ class Work:
         self._names = 0
         self.compaction: random.Random | None = None
         """The draw that decides which topics are compacted; None: nobody compacts any."""
+        self.compacting: Sequence[str] = ["compact"]
+        """The policies of compacted topics."""
         self.factors: Callable[[], int] | None = None
         """Draws the replication factor of a new topic; None: all are as the cluster has it."""
 
@@ -163,7 +165,7 @@ class Work:
         if rng is None:
             return {}
         return {
-            "cleanup.policy": "compact",
+            "cleanup.policy": rng.choice(self.compacting) if len(self.compacting) > 1 else self.compacting[0],
             "min.cleanable.dirty.ratio": rng.choice(["0.0", "0.5"]),
             "min.compaction.lag.ms": rng.choice(["0", "0", "0", "1500"]),
             "delete.retention.ms": rng.choice(["0", "500", "500", "3000"]),

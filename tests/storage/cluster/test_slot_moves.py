@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated
+from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, topic
 
 from mainstem.model import SLOTS, Outcome, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
@@ -204,6 +204,24 @@ def test_a_move_waits_for_nodes_that_lack_what_the_write_group_before_has(tmp_pa
         placed[AWAY] = [me, me + 7]
         assert mover.has_later(HOME, me + 7), "it may have batches that come behind those that this log has"
         assert not mover.has_later(AWAY, me + 7)
+
+    moving(tmp_path, story)
+
+
+def test_compacted_queues_are_fenced_if_their_records_go_and_the_cluster_is_at_that_level(tmp_path: Path) -> None:
+    async def story(node: SmallNode, moves: Moves) -> None:
+        await node.fill(2)
+        mover, refused = node.storage.mover, "at level 21"
+        mover.metadata = mover.metadata._replace(compacted_refused=lambda: refused)
+        moves.wish(AWAY)
+        for policy, waits in (("compact", "is compacted without delete"), ("compact delete", "is compacted: at level")):
+            node.topics[:] = [topic(cleanup_policy=frozenset(policy.split()))]
+            await mover.look()
+            assert waits in mover.standing[SLOT]
+        assert not node.storage.state.moves.fences
+        refused = ""
+        await moves.move(AWAY)
+        assert await node.read_offsets() == [0, 1]
 
     moving(tmp_path, story)
 

@@ -18,6 +18,7 @@ from tests.storage.queue_store.test_store import log_starts, read_all
 from mainstem.model import Topic, TopicSettings
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.extents.extent_index import QueueIds
+from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 from mainstem.storage.merging.merge_files import merge_files
 from mainstem.storage.merging.merge_inputs import InputFile
 from mainstem.storage.merging.merge_lines import MergeLines
@@ -82,7 +83,7 @@ class RealStore:
         self.log = LocalMergeLog(
             self.store, 2, self.bounds_in, lambda queue_ids: log_starts(self.starts)(queue_ids), self.confirm,
             lambda: topics, lambda one: self.classes[one.number], lambda: True, LINES, borders=self.borders,
-            ages=self.ages,
+            ages=self.ages, gaps_in=self.gaps_in,
         )  # fmt: skip
 
     def borders(self, group: int) -> Sequence[int]:
@@ -99,6 +100,9 @@ class RealStore:
     def bounds_in(self, group: int, queue_ids: QueueIds) -> tuple[numpy.ndarray, numpy.ndarray]:
         here = groups_at(queue_ids, queue_ids) == group
         return numpy.where(here, 0, NEVER), numpy.where(here, NEVER, 0)
+
+    def gaps_in(self, group: int, queue_ids: QueueIds) -> OffsetGaps:
+        return NO_GAPS
 
     def target(self, path: str) -> LocalRunTarget:
         whole = self.root / path

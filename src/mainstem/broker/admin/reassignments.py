@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.broker.broker import Broker
-from mainstem.model import MoveUnderWay, Topic, WriteGroupBurdens, slot_of
+from mainstem.model import FeatureLevel, MoveUnderWay, Topic, WriteGroupBurdens, slot_of
 from mainstem.protocol.error_codes import ErrorCode
 
 NODE_SETS_TOLD_MAX = 10
 """Sets of nodes that a refusal names: they fit on a few lines."""
 
-COMPACT = "compact"
+COMPACT, DELETE = "compact", "delete"
 
 NONE_MADE: Mapping[tuple[int, ...], str] = {}
 
@@ -167,8 +167,11 @@ class Reassignments:
     def _without_group(self, topic: Topic, replicas: tuple[int, ...]) -> Judgement:
         """No write group has these nodes: one is made, if it would be of use."""
         nodes = (replicas[0], *sorted(replicas[1:]))
-        if topic.internal or COMPACT in topic.settings.cleanup_policy:
-            why = "internal and compacted topics do not move"
+        policy = topic.settings.cleanup_policy
+        if topic.internal or (COMPACT in policy and DELETE not in policy):
+            why = "internal topics, and compacted ones without delete, do not move"
+        elif COMPACT in policy and not self._moves_compacted():
+            why = f"compacted topics move from feature level {FeatureLevel.COMPACTED.value} on"
         elif (demanded := topic.settings.min_insync_replicas) > len(nodes):
             why = f"min.insync.replicas = {demanded} would refuse every batch with acks=all there"
         elif nodes in self._not_made:
@@ -177,6 +180,10 @@ class Reassignments:
             self.lacking.setdefault(nodes)
             why = ""
         return _refused(self._no_such_nodes(replicas) + (f". None was made there: {why}" if why else ""))
+
+    def _moves_compacted(self) -> bool:
+        admin = self._broker.cluster_admin
+        return admin is None or admin.feature_level >= FeatureLevel.COMPACTED
 
     def _note(self, slot: int, name: str, partition: int, replicas: Sequence[int]) -> None:
         wanted = self.wanted.get(slot)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.model import SLOTS, SLOTS_OF_ALL, Topic, slot_of
+from mainstem.model import SLOTS, SLOTS_OF_ALL, Topic, TopicSettings, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
 from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
 from mainstem.nameserver.state.plans.reduced_slots import check_room
@@ -90,9 +90,12 @@ class MovingSlots:
                 raise InvalidPlacement(
                     f"slot {slot} has a queue of {topic.name}, partition {partition}; internal topics do not move"
                 )
-            raise InvalidPlacement(
-                f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}; compacted topics do not move"
-            )
+            if keeps_for_good(topic.settings):
+                raise InvalidPlacement(
+                    f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}, which is compacted: no "
+                    "time comes when nothing is left of it in the write group before. Topics with "
+                    "cleanup.policy=compact,delete move, whose records go with retention"
+                )
 
     def reduced(
         self, slots: Sequence[int], placements: Mapping[int, Sequence[int]], factors: Factors
@@ -106,6 +109,11 @@ class MovingSlots:
             if any(len(placements.get(group, ())) < factors[slot // SLOTS] for group in groups):
                 found.add(slot)
         return frozenset(found)
+
+    def has_compacted(self, slot: int, topics: Iterable[Topic]) -> bool:
+        """Whether a slot has a queue that is compacted."""
+        compacted = (topic for topic in topics if "compact" in topic.settings.cleanup_policy)
+        return any(_first_in(topic, {slot}) is not None for topic in compacted)
 
     def check_begin(self, command: SlotMoveBegins) -> None:
         """Raises `InvalidPlacement` unless this is what is wished for."""
@@ -182,12 +190,13 @@ class MovingSlots:
     def check_configs(self, before: Topic, after: Topic) -> None:
         """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups."""
         compacts = "compact" in after.settings.cleanup_policy and "compact" not in before.settings.cleanup_policy
-        if not compacts:
+        keeps = keeps_for_good(after.settings) and not keeps_for_good(before.settings)
+        if not compacts and not keeps:
             return
         if (partition := _first_in(after, self.wishes.keys() | self.others.keys())) is not None:
             raise InvalidConfig(
-                f"topic {after.name!r} cannot be compacted while partition {partition} moves between write groups, or "
-                "has records in several"
+                f"topic {after.name!r} cannot be compacted{'' if compacts else ' without delete'} while partition "
+                f"{partition} moves between write groups, or has records in several"
             )
 
     # after the log
@@ -230,6 +239,11 @@ class MovingSlots:
             yield MoveSlot(slot, wish.group, wish.number)
             if wish.begun and recallable:
                 yield SlotMoveBegins(slot, wish.group, wish.number)
+
+
+def keeps_for_good(settings: TopicSettings) -> bool:
+    """Whether a topic keeps the latest record of each key whatever its age: it is compacted, and nothing else."""
+    return "compact" in settings.cleanup_policy and "delete" not in settings.cleanup_policy
 
 
 def _first_in(topic: Topic, slots: Collection[int]) -> int | None:

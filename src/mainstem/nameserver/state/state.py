@@ -308,13 +308,14 @@ class MetadataState:
                     self._check_level(FeatureLevel.RETURNING)
                 if not self._keeps_nodes(command):
                     self._check_level(FeatureLevel.HOSTING)
+                topics = self.topic_table.by_number.values()
                 if self._reduces(command):
                     self._check_level(FeatureLevel.REDUCED)
                 if self._has_remote_store:
                     self._check_level(FeatureLevel.STORED)
-                self.moving_slots.check_wish(
-                    command, self._slots, self.placements, self.factors, self.topic_table.by_number.values()
-                )
+                self.moving_slots.check_wish(command, self._slots, self.placements, self.factors, topics)
+                if self.moving_slots.has_compacted(command.slot, topics):
+                    self._check_level(FeatureLevel.COMPACTED)
             case SlotMoveBegins():
                 self.moving_slots.check_begin(command)
             case KeepSlot():

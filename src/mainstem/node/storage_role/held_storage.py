@@ -349,9 +349,15 @@ def _metadata_of_moves(nameserver: Nameserver, *, has_objects: bool) -> Metadata
         is_low = has_objects and level < FeatureLevel.STORED
         return str(FeatureLevelTooLow.of(level, FeatureLevel.STORED)) if is_low else ""
 
+    def compacted_refused() -> str:
+        """A topic may have been created in a slot that was to move already."""
+        level = lookups.feature_level
+        is_low = level < FeatureLevel.COMPACTED
+        return str(FeatureLevelTooLow.of(level, FeatureLevel.COMPACTED)) if is_low else ""
+
     return MetadataOfMoves(
         wishes, lambda: lookups.moving_slots.others, moved, settled, begins,
-        lookups.placements if nameserver.others is not None else dict, lookups.guests, refused,
+        lookups.placements if nameserver.others is not None else dict, lookups.guests, refused, compacted_refused,
     )  # fmt: skip
 
 

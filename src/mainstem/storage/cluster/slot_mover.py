@@ -100,6 +100,8 @@ class MetadataOfMoves(NamedTuple):
     """Per write group the nodes that follow it without a replica."""
     refused: Callable[[], str] = str
     """Says why no slot is fenced now, whatever is wished for; empty: nothing is in the way."""
+    compacted_refused: Callable[[], str] = str
+    """The same of slots with queues that are compacted."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -268,8 +270,11 @@ class SlotMover:
             name = f"{its.name}:{partition_of(queue_id)}" if its is not None else f"queue {queue_id:#x}"
             if unstable:
                 return f"a transaction is open in {name}"
-            if its is not None and "compact" in its.settings.cleanup_policy:
-                return f"{name} is compacted, and compacted queues do not move"
+            policy: Collection[str] = its.settings.cleanup_policy if its is not None else ()
+            if "compact" in policy and "delete" not in policy:
+                return f"{name} is compacted without delete, and such queues do not move"
+            if "compact" in policy and (why := self.metadata.compacted_refused()):
+                return f"{name} is compacted: {why}"
             if len(self._placement.history(queue_id)) >= STAYS_MAX:
                 return (
                     f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"

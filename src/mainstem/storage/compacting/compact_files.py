@@ -249,12 +249,13 @@ class _Sieve:
             yield _Piece(found.content, _batch_rows(queue_ids, found.batches, flags), found.batches, horizon_ms)
 
     def _gaps_upto(self, extents: Rows) -> Integers:
-        """Per extent, how many gaps between extents there are up to it of queues that are not in the pass: what such a
-        queue had elsewhere between two stays in the write group."""
+        """Per extent, how many gaps between extents there are up to it of queues that have been in other write groups,
+        or are not in the pass: what such a queue had elsewhere between two stays in the write group. Retention may have
+        passed the first of them, so that no history tells of it any more."""
         queue_ids, lasts = extents["queue_id"], extents["last_offset"]
         before = numpy.concatenate((numpy.array([self._last_extent[0]], numpy.uint64), queue_ids[:-1]))
         ends = numpy.concatenate((numpy.array([self._last_extent[1]], numpy.int64), lasts[:-1]))
-        is_gap = (queue_ids == before) & (extents["base_offset"] != ends + 1) & (self._lookup.ends(queue_ids) == 0)
+        is_gap = (queue_ids == before) & (extents["base_offset"] != ends + 1) & ~self._lookup.are_whole(queue_ids)
         found: Integers = self._gaps + numpy.cumsum(is_gap)
         self._last_extent = int(queue_ids[-1]), int(lasts[-1])
         self._gaps = int(found[-1])

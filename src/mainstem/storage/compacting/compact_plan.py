@@ -56,7 +56,7 @@ QUEUE_ROW = numpy.dtype(
         ("end", "<i8"),  # the clean end: offsets from here on stay as they are; `NO_END`: all are compacted
         ("last", "<i8"),  # the last offset below it, which stays
         ("horizon_ms", "<i8"),  # what tombstones get that have no horizon yet
-        ("drops", "u1"),  # 1: tombstones may go
+        ("drops", "u1"),  # 1: tombstones may go, as the queue has been in this write group only
     ]
 )
 """A queue of a pass. Ascending by id."""

@@ -76,6 +76,14 @@ class PassQueues:
         ends: Integers = numpy.where(self._queue_ids[places] == queue_ids, self._queues["end"][places], 0)
         return ends
 
+    def are_whole(self, queue_ids: QueueIds) -> Flags:
+        """Whether each queue is in the pass, and has been in its write group only."""
+        if not len(self._queue_ids):
+            return numpy.zeros(len(queue_ids), numpy.bool_)
+        places = self.places(queue_ids)
+        whole: Flags = (self._queue_ids[places] == queue_ids) & (self._queues["drops"][places] > 0)
+        return whole
+
 
 def all_rows(file: InputFile, reader: InputReader) -> Rows:
     return numpy.concatenate([numpy.empty(0, EXTENT_ROW), *index_pieces(file, reader)])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.kernel import crc32c
-from mainstem.model import PARTITION_BITS, Topic, TopicSettings
+from mainstem.model import PARTITION_BITS, Topic, TopicSettings, topic_number_of
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.agreed_clock import AgreedClock
@@ -62,9 +62,10 @@ class LocalCompactionLog:
         clock: AgreedClock,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
         joins: Callable[[], bool] = lambda: False,
+        returned: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         """`bounds_in` says which offsets of queues a write group has; `allowed`: merged files may be written; `joins`:
-        queue segments are to be one file each."""
+        queue segments are to be one file each; `returned`: the queues that were in a write group twice."""
         self._store = store
         self._groups = groups
         self._bounds_in = bounds_in
@@ -73,6 +74,7 @@ class LocalCompactionLog:
         self._clock = clock
         self._new_id = new_id
         self._joins = joins
+        self._returned = returned
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -132,7 +134,8 @@ class LocalCompactionLog:
 
     def _whole_in(self, group: int, queue_ids: QueueIds) -> Flags:
         firsts, ends = self._bounds_in(group, queue_ids)
-        whole: Flags = (firsts == 0) & (ends == numpy.iinfo(numpy.int64).max)
+        returned = numpy.array(sorted(self._returned()), numpy.uint64)  # some may have come back since the choice
+        whole: Flags = (firsts == 0) & (ends == numpy.iinfo(numpy.int64).max) & ~numpy.isin(queue_ids, returned)
         return whole
 
     async def _rules(self, *, covers: bool) -> CompactionRules:
@@ -145,12 +148,17 @@ class LocalCompactionLog:
                     covered.add(topic.number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return CompactionRules(frozenset(found), frozenset(covered), rules_of_topics(found, covered), self._whole_in)
+        returned = frozenset(it for it in self._returned() if topic_number_of(it) in found)
+        rules_of = rules_of_topics(found, covered, returned)
+        return CompactionRules(frozenset(found), frozenset(covered), rules_of, self._whole_in, returned)
 
 
-def rules_of_topics(settings: Mapping[int, TopicSettings], internal: Collection[int]) -> RulesOf:
+def rules_of_topics(
+    settings: Mapping[int, TopicSettings], internal: Collection[int], but: Collection[int] = ()
+) -> RulesOf:
     """The rules of compacted topics, by their numbers. `internal`: those that their writers keep short, and that wait
-    until it is worth it."""
+    until it is worth it; `but`: queues of these topics that are not compacted now."""
+    left_out = numpy.array(sorted(but), numpy.uint64)
 
     def wait_of(number: int) -> int:
         known = settings.get(number)
@@ -161,7 +169,7 @@ def rules_of_topics(settings: Mapping[int, TopicSettings], internal: Collection[
         known = [settings.get(number) for number in numbers.tolist()]
         found = [NOT_COMPACTED if one is None else one for one in known]
         return Rules(
-            numpy.array([one is not None for one in known], numpy.bool_)[which],
+            numpy.array([one is not None for one in known], numpy.bool_)[which] & ~numpy.isin(queue_ids, left_out),
             numpy.array([one.min_cleanable_dirty_ratio for one in found], numpy.float64)[which],
             numpy.array([one.min_compaction_lag_ms for one in found], numpy.int64)[which],
             numpy.array([one.max_compaction_lag_ms for one in found], numpy.int64)[which],

@@ -105,6 +105,16 @@ def test_what_has_a_later_record_below_the_clean_end_may_be_gone() -> None:
             queue.check_gone("node 1", offset, offset + 1)
 
 
+def test_a_later_record_in_another_write_group_takes_nothing_away() -> None:
+    queue = queue_of((b"a", VALUE), (b"b", VALUE))
+    for offset, group in ((2, 1), (3, 0)):
+        queue.committed(offset, build_batch([NewRecord(12, b"a" if group else b"b", VALUE)]).data, group)
+    queue.handed_in("node 1", 1000, 5, 3)
+    queue.check_gone("node 1", 1, 2)
+    with pytest.raises(Violation, match="the latest of its key in write group 0"):
+        queue.check_gone("node 1", 0, 1)
+
+
 def test_a_tombstone_may_be_gone_when_its_time_is_over_and_no_older_value_is_there_then() -> None:
     queue = queue_of((b"a", VALUE), (b"a", TOMBSTONE), (b"b", VALUE), (b"b", VALUE))
     with pytest.raises(Violation, match="a tombstone stays 500 ms"):

@@ -88,6 +88,8 @@ class CompactionRules(NamedTuple):
     rules_of: RulesOf
     whole_in: Callable[[int, QueueIds], Flags]
     """Tells which of these queues have been in this write group only."""
+    returned: frozenset[int] = frozenset()
+    """Queues of these topics that are left out as long as they were in a write group twice."""
 
 
 class CompactionPass(NamedTuple):
@@ -168,7 +170,9 @@ class Compactions:
         self._merges = merges
         self._clock = clock
         self._topics: frozenset[int] = frozenset()
-        """Those that `_parts` knows of."""
+        """Those that `_parts` knows of…"""
+        self._returned: frozenset[int] = frozenset()
+        """…and the queues of them that it leaves out."""
         self._parts: Lru[str, Parts] = Lru(NO_BOUND, bytes_of)
         """Of files that have queues of these topics."""
         self.parts_bytes_max = PARTS_BYTES_MAX
@@ -228,7 +232,7 @@ class Compactions:
     ) -> tuple[_Chosen | None, bool]:
         """Choose what to compact next, and tell whether some files were not looked at yet."""
         async with self._looking:
-            self._forget(rules.topics)
+            self._forget(rules)
             if not rules.topics:
                 return None, False
             give_up = self._clock.monotonic() + LOOK_SECONDS_MAX
@@ -365,10 +369,10 @@ class Compactions:
         _keep_within(self._parts, self.parts_bytes_max)
         return parts
 
-    def _forget(self, topics: frozenset[int]) -> None:
+    def _forget(self, rules: CompactionRules) -> None:
         """Forget what is known under other topics, and of files that are gone."""
-        if topics != self._topics:
-            self._topics = topics
+        if (rules.topics, rules.returned) != (self._topics, self._returned):
+            self._topics, self._returned = rules.topics, rules.returned
             self._parts.clear()
             self._without.clear()
             self._nothing.clear()
