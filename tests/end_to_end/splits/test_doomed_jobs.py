@@ -60,8 +60,11 @@ class Template:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.told: Reading = {queue: [] for queue in QUEUES}
-        self._node = Serving(directory, *SETTINGS)
+        self._node = self.serving(directory)
         """One for all: each keeps its ports until the tests end."""
+
+    def serving(self, directory: Path) -> Serving:
+        return Serving(directory, *SETTINGS)
 
     def make(self) -> None:
         node = self._node
@@ -74,9 +77,8 @@ class Template:
             choice = random.Random(3)
             for _ in range(SLICES):
                 self._produce(node, choice)
-                split(node)
-            ends = {name: group["split"] for name, group in node.get("/v1/split")["groups"].items()}
-            eventually(lambda: is_pruned(node, ends), seconds=PATIENCE_SECONDS, what="a journal without what is split")
+                self.split(node)
+            self.leave_the_journal(node)
             assert node.stop() == 0, node.output
         finally:
             node.close()
@@ -96,6 +98,19 @@ class Template:
         shutil.copytree(self.directory, directory)
         self._node.write_dir, self._node.store_dir = directory / "write", directory / "store"
         return self._node
+
+    def split(self, node: Serving) -> None:
+        """Split all there is."""
+        split(node)
+
+    def leave_the_journal(self, node: Serving) -> None:
+        """Return when nothing that is split is left in it."""
+        ends = {name: group["split"] for name, group in node.get("/v1/split")["groups"].items()}
+        eventually(lambda: is_pruned(node, ends), seconds=PATIENCE_SECONDS, what="a journal without what is split")
+
+    def start(self, node: Serving) -> None:
+        """Start a node with a copy for the first time."""
+        node.start()
 
 
 def split(node: Serving) -> None:
@@ -203,7 +218,7 @@ def die_at(template: Template, directory: Path, victim: str, step: str) -> None:
     doomed = Doomed(node)
     finished = {queue: latest(told) if queue.topic == STATE else told for queue, told in template.told.items()}
     try:
-        node.start()
+        template.start(node)
         code = doomed.run(step, kill_node=victim == NODE)
         if victim == NODE:
             node.kill()
@@ -231,7 +246,7 @@ def steps_of(template: Template, directory: Path) -> list[str]:
     node = template.node(directory)
     doomed = Doomed(node)
     try:
-        node.start()
+        template.start(node)
         assert doomed.run() == 0
         return doomed.steps()
     finally:
