@@ -46,7 +46,9 @@ class StoredCluster:
         self.folder = StoreFolder(self.store, CLUSTER)
         self.blocks = 0
         self.topics = (ORDERS, IDLE)
-        """Those of the list."""
+        """Those of the list…"""
+        self.slots: tuple[int, ...] = ()
+        """…and the write group of each slot there."""
         self.bucket.put("mainstem.txt", b"a file of somebody else")
         self.bucket.put(f"{CLUSTER}0/other/thing", b"a folder of somebody else")
 
@@ -67,7 +69,7 @@ class StoredCluster:
         groups = len(storage.groups)
 
         async def as_of() -> TopicsAsOf:
-            return TopicsAsOf(17, 6, groups, self.topics)
+            return TopicsAsOf(17, 6, groups, self.topics, self.slots)
 
         for group in range(groups):
             await self.chain().follow(group)
@@ -89,10 +91,14 @@ class StoredCluster:
         return files
 
 
-def told(directory: Path, story: Story) -> None:
+def told(directory: Path, story: Story, groups: int = 1) -> None:
     stores: list[StoredCluster] = []
 
     async def on(_node: SmallNode) -> None:
         await story(stores[0])
 
-    simulated(directory, on, lambda node: stores.append(StoredCluster(node)))
+    def begin(node: SmallNode) -> None:
+        node.groups = groups
+        stores.append(StoredCluster(node))
+
+    simulated(directory, on, begin)

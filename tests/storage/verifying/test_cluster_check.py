@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.storage.remote.stored_cluster import CLUSTER, StoredCluster, batches_of, told
 
-from mainstem.model import queue_id_of
+from mainstem.model import SLOTS, queue_id_of
 from mainstem.storage.object_stores.errors import ObjectStoreOutage
 from mainstem.storage.remote.chain.owner_record import OwnerRecord, encode_owner
 from mainstem.storage.remote.chain.remote_chain import RemoteChain
@@ -168,6 +168,28 @@ def test_a_queue_segment_is_known_by_its_index(tmp_path: Path, damage: Callable[
         assert first.affected == [orders(0, 60, 899)]
 
     told(tmp_path, story)
+
+
+@pytest.mark.parametrize("home", [0, 1])
+def test_what_a_queue_had_in_other_write_groups_is_not_said_to_be_lost(tmp_path: Path, home: int) -> None:
+    """Partition 0 has been in write group 0, 1 and 0; partition 1 in 0 and 1."""
+
+    async def story(there: StoredCluster) -> None:
+        there.slots = (home,) * SLOTS
+        await there.upload("early.pack", batches_of(3, 0, range(0, 30, 3)))
+        await there.upload("lost.pack", batches_of(3, 0, range(30, 60, 3)))
+        await there.upload("back.pack", batches_of(3, 0, range(120, 150, 3)))
+        await there.upload("alone.pack", batches_of(3, 1, range(0, 30, 3)))
+        await there.upload("away.pack", [*batches_of(3, 0, range(60, 120, 3)), *batches_of(3, 1, [30, 33])], 1)
+        await there.tell()
+        assert not (await checked(there)).report.findings
+        for name in ("lost.pack", "alone.pack"):
+            there.bucket.lose(f"{CLUSTER}/{object_of(0, path_of(name))}")
+        told_of = {one.name: list(one.affected) for one in (await checked(there)).report.findings}
+        goes_on = [orders(1, 36, None)] if home == 0 else []
+        assert told_of == {"lost.pack": [orders(0, 30, 59)], "alone.pack": [orders(1, 0, 29), *goes_on]}
+
+    told(tmp_path, story, groups=2)
 
 
 def test_what_kafka_alone_reads_costs_no_message(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Checks what an object store holds of a cluster, by what lies in it alone: the list of topics, the chain of each
 write group, and every byte of every file that counts. For shared stores and the remote tier alike.
 
-One write group comes after the other, so that no more than one chain is in memory, and of files a window at a time. The
-cluster may run meanwhile: what left the store since the chain was read is left out of the report, and is counted.
+One write group comes after the other, so that no more than one chain is in memory, and of files a window at a time. If
+objects are lost, the indexes of all write groups are read once more for their queues, which may have been in several.
+The cluster may run meanwhile: what left the store since the chain was read is left out of the report, and is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
+from mainstem.model import slot_of
 from mainstem.ports import ObjectStore
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.storage.errors import FormatError, OutOfReach, StorageError
@@ -44,7 +48,7 @@ from mainstem.storage.verifying.findings import (
     OBJECT_ADVICE,
     Finding,
 )
-from mainstem.storage.verifying.missing_offsets import PresentOffsets
+from mainstem.storage.verifying.missing_offsets import AFFECTED_PER_FILE_MAX, PresentOffsets
 from mainstem.storage.verifying.object_reading import ObjectsAsFiles
 from mainstem.storage.verifying.store_check import FINDINGS_MAX, StoreReport, manifest_faults
 
@@ -98,9 +102,12 @@ class _ClusterCheck:
         self._left_out = 0
         self._gone = 0
         self._given_up: list[GivenUpFile] = []
+        self._supposed: dict[str, int] = {}
+        """Of each object that is lost with its index, the write group: the offsets that it had are supposed ones."""
 
     async def run(self) -> ClusterReport:
         topics: dict[int, str] = {}
+        slots: Sequence[int] = ()
         groups = {int(name) async for name in folders_of(self._folder, GROUPS) if name.isdecimal()}
         try:
             known = await read_topic_list(self._folder)
@@ -110,13 +117,14 @@ class _ClusterCheck:
             self._note([self._of_metadata(TOPICS, str(error))])
         else:
             if known is not None:
-                topics = {topic.number: topic.name for topic in known.topics}
+                topics, slots = {topic.number: topic.name for topic in known.topics}, known.slots
                 groups |= set(range(known.write_groups))
             elif groups:
                 self._note([self._of_metadata(TOPICS, "there is no list of topics: names and configs are not known")])
         for number, group in enumerate(sorted(groups), 1):
             self._at = self._at._replace(group=number, groups=len(groups))
             self._note(await self._check_group(group))
+        await self._leave_out_what_others_have(sorted(groups), slots)
         report = StoreReport(
             files=self._at.files,
             bytes=self._at.bytes,
@@ -242,9 +250,12 @@ class _ClusterCheck:
                 after, upto, file = entry
                 what += f"; it had {file.record_count} records, of blocks ({after}, {upto}] of write group {group}"
                 affected = present.missing(file)
+            path = f"{self._cluster_id}/{object_of(group, one.path)}"
+            if entry is not None:
+                self._supposed[path] = group
             told.append(
                 Finding(
-                    path=f"{self._cluster_id}/{object_of(group, one.path)}",
+                    path=path,
                     position=one.position,
                     what=what,
                     advice=KAFKA_OBJECT_ADVICE if one.advice == KAFKA_INDEX_ADVICE else OBJECT_ADVICE,
@@ -253,6 +264,38 @@ class _ClusterCheck:
                 )
             )
         return told
+
+    # --- queues that were in several write groups -----------------------------------------------------------
+
+    async def _leave_out_what_others_have(self, groups: Sequence[int], slots: Sequence[int]) -> None:
+        """Take from the offsets that lost objects are supposed to have had those that other write groups have: their
+        queues have been there. `slots`: the write group of each slot, as far as it is known."""
+        supposed = {at: one for at, one in enumerate(self._found) if one.path in self._supposed and one.affected}
+        queues = {it.queue_id for one in supposed.values() for it in one.affected}
+        for group in groups if queues else ():
+            present = await self._present(group, queues)
+            for at, one in supposed.items():
+                its_group = self._supposed[one.path]
+                if its_group != group:
+                    here = {it for it in queues if slot_of(it) >= len(slots) or slots[slot_of(it)] == its_group}
+                    left = list(present.without(self._found[at].affected, here))
+                    self._found[at] = structs.replace(self._found[at], affected=left[:AFFECTED_PER_FILE_MAX])
+
+    async def _present(self, group: int, queues: Collection[int]) -> PresentOffsets:
+        """The offsets that a write group has of these queues, as far as its chain can be read."""
+        present, files = PresentOffsets(queues), ObjectsAsFiles(self._folder, group, whole_bytes_max=TAIL_BYTES)
+        try:
+            tier = await read_chain(self._folder, group)
+        except OutOfReach:
+            raise
+        except StorageError:  # it is told
+            return present
+        for _after, _upto, file in tier.files if tier is not None else ():
+            if file.is_merged and not any(file.first_queue <= it <= file.last_queue for it in queues):
+                continue
+            if (index := await _index(files, file)) is not None:
+                present.add(index)
+        return present
 
 
 async def _index(files: ObjectsAsFiles, file: StoreFile) -> ExtentIndex | None:

@@ -1,8 +1,10 @@
 """Which offsets files had that cannot be read any more, as far as the files beside them tell: those that lie between
-the offsets of the others. Compaction leaves such gaps as well, and so does a queue's stay in another write group: these
-offsets may be lost, and some of them may never have been there."""
+the offsets of the others, and that no other write group has, where a queue may have been meanwhile. Compaction leaves
+such gaps as well: these offsets may be lost, and some of them may never have been there."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy
 
@@ -17,13 +19,17 @@ AFFECTED_PER_FILE_MAX = 1_000
 class PresentOffsets:
     """Collects, queue by queue, the offsets of one write group that can be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Collection[int] | None = None) -> None:
+        """`only`: of these queues; None: of all."""
+        self._only = None if only is None else numpy.array(sorted(only), numpy.uint64)
         self._found: dict[int, list[tuple[int, int]]] = {}
         """Stretches as (first offset, the one behind the last)."""
 
     def add(self, index: ExtentIndex) -> None:
         """Add all that a file has. Files in the order of their blocks take the least memory."""
         rows = index.rows
+        if self._only is not None:
+            rows = rows[numpy.isin(rows["queue_id"], self._only)]
         if not len(rows):
             return
         queues, firsts, ends = (rows[name].astype(numpy.int64) for name in ("queue_id", "base_offset", "last_offset"))
@@ -65,3 +71,20 @@ class PresentOffsets:
         if begins is not None and place == begins:
             found.append(Affected(queue_id, begins, None))
         return found
+
+    def without(self, affected: Iterable[Affected], goes_on: Collection[int]) -> Iterator[Affected]:
+        """These offsets but for those that were added. `goes_on`: the queues that may have more behind all of these;
+        of others nothing is behind that."""
+        for one in affected:
+            place, last = one.first_offset, one.last_offset
+            behind = [it for it in sorted(self._found.get(one.queue_id, ())) if it[1] > place]
+            for first, end in behind:
+                if last is not None and first > last:
+                    break
+                if first > place:
+                    yield Affected(one.queue_id, place, first - 1)
+                place = max(place, end)
+            if last is None and (not behind or one.queue_id in goes_on):
+                yield Affected(one.queue_id, place, None)
+            elif last is not None and place <= last:
+                yield Affected(one.queue_id, place, last)
