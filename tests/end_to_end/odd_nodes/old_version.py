@@ -15,11 +15,13 @@ BEFORE_LEVELS = "02d27bd"
 """The last version that knows of no feature levels: what it writes and reads is level 1."""
 
 
-def sources_of(commit: str, directory: Path) -> Path:
-    """The package's directory, to be put on PYTHONPATH. Raises LookupError, saying why, where the history does not have
-    the commit."""
+def sources_of(commit: str, directory: Path, *folders: str) -> Path:
+    """The package's directory, to be put on PYTHONPATH. `folders`: of the project, `src` alone without any. Raises
+    LookupError, saying why, where the history does not have the commit."""
     archive = subprocess.run(
-        ["git", "-C", str(PROJECT), "archive", "--format=tar", commit, "src"], capture_output=True, check=False
+        ["git", "-C", str(PROJECT), "archive", "--format=tar", commit, *(folders or ("src",))],
+        capture_output=True,
+        check=False,
     )
     if archive.returncode != 0:
         reason = archive.stderr.decode(errors="replace").strip()
