@@ -26,6 +26,7 @@ SHARE_A_JVM = frozenset(
     {
         "tests/end_to_end/clusters/test_cluster_split.py",
         "tests/end_to_end/splits/test_compaction.py",
+        "tests/end_to_end/splits/test_compaction_moves.py",
         "tests/end_to_end/splits/test_exactly_once.py",
         "tests/end_to_end/splits/test_merge.py",
         "tests/end_to_end/tiers/test_shared_store_spark.py",

@@ -427,6 +427,7 @@ def test_data_has_the_documented_keys(node: Serving, mainstem: Shell, tmp_path: 
         "store status": mainstem("store", "status", "--json"),
         "store usage": mainstem("store", "usage", "--json"),
         "store verify": mainstem("store", "verify", *directories(node), "--json"),
+        "store retain": mainstem("store", "retain", "--json"),
         "store probe": mainstem("store", "probe", str(probed), "--json"),
         "cluster status": mainstem("cluster", "status", "--json"),
         "cluster feature-level": mainstem("cluster", "feature-level", "--json"),
