@@ -29,11 +29,12 @@ SINGLES = {2, 3, 4}
 DRAINED = 3
 
 
-def settings_with(s3: S3Server) -> tuple[str, ...]:
+def settings_with(s3: S3Server, write_groups: int = 2) -> tuple[str, ...]:
     return (
         "pipeline.mode=off", "journal.segment_bytes=1048576", "journal.segment_age_seconds=1",
         "storage.write_cache_bytes=0", "storage.checkpoint_seconds=1", "storage.prune_seconds=0.3",
-        "nameserver.write_groups=2", f"store_dir=s3://{s3.bucket}/store", f"object_store.endpoint={s3.endpoint}",
+        f"nameserver.write_groups={write_groups}", f"store_dir=s3://{s3.bucket}/store",
+        f"object_store.endpoint={s3.endpoint}",
         *(f"object_store.options.{key}={CREDENTIALS[key]}" for key in CREDENTIALS),
     )  # fmt: skip
 

@@ -7,17 +7,15 @@ are lost instead of connections."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
-from tests.clients.drivers import kafka_python
 from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.end_to_end.both_loads import PYTHON, both_load
 from tests.end_to_end.cluster import Cluster
-from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on, load_on
-from tests.end_to_end.load import GIVES_UP_MS, Load, Queue
+from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on
+from tests.end_to_end.load import Queue
 from tests.end_to_end.namespaces import Network, Unavailable
 from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawProducer
 from tests.harness.patience import PATIENCE_SECONDS
@@ -28,7 +26,6 @@ from mainstem.protocol.error_codes import ErrorCode
 NODES = (1, 2, 3)
 CLIENTS = 100
 """The host of everything that is no node: this test, its clients, the questions it asks of the nodes."""
-PYTHON = "sent-by-kafka-python"
 SOME_PACKETS = 500
 """So many are dropped before a lossy network counts as one."""
 
@@ -65,59 +62,6 @@ def cluster(shared: Cluster, network: Network) -> Iterator[Cluster]:
     network.mend()
 
 
-class PythonLoad:
-    """kafka-python, idempotent, one message after the other to partition 0, until it is stopped."""
-
-    def __init__(self, bootstrap: str, gives_up_ms: int) -> None:
-        self._sender = kafka_python.producer(
-            bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=gives_up_ms
-        )
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._flow, name="kafka-python", daemon=True)
-        self.acknowledged: dict[int, int] = {}
-        """Offset → number."""
-        self.failures: list[str] = []
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._sender.close()
-
-    def _flow(self) -> None:
-        number = 0
-        while not self._stopping.is_set() and not self.failures:
-            try:
-                sent = self._sender.send(PYTHON, value=b"%d" % number, partition=0).get(timeout=PATIENCE_SECONDS)
-            except Exception as error:  # whatever kafka-python raises
-                self.failures.append(f"message {number}: {error!r}")
-                return
-            self.acknowledged[sent.offset] = number
-            number += 1
-            self._stopping.wait(0.01)
-
-
-@contextmanager
-def both_load(cluster: Cluster, network: Network, topic: str, gives_up_ms: int = GIVES_UP_MS) -> Iterator[Load]:
-    """librdkafka to a topic of eight partitions, kafka-python to one beside; everything is read back in the end."""
-    with load_on(cluster, topic, gives_up_ms=gives_up_ms) as load:
-        python = PythonLoad(cluster.bootstrap, gives_up_ms)
-        try:
-            eventually(lambda: python.acknowledged or python.failures, what="a first message by kafka-python")
-            yield load
-            network.mend()
-            before = len(python.acknowledged)
-            eventually(lambda: len(python.acknowledged) > before or python.failures, what="more by kafka-python")
-        finally:
-            network.mend()
-            python.stop()
-    assert not python.failures
-    first, count = min(python.acknowledged), len(python.acknowledged)
-    read = kafka_python.consume(cluster.bootstrap, PYTHON, count, offset=first)
-    assert [(it.offset, int(it.value or b"")) for it in read] == sorted(python.acknowledged.items())
-    assert [number for _, number in sorted(python.acknowledged.items())] == list(range(count)), "once, in their order"
-
-
 def partitions_of(cluster: Cluster, topic: str) -> list[PartitionMetadata]:
     """As clients are told, the preferred leader first among the replicas."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **KEEP_TRYING})
@@ -127,7 +71,7 @@ def partitions_of(cluster: Cluster, topic: str) -> list[PartitionMetadata]:
 @pytest.mark.long  # `test_cluster_partitions` has it over wires that are cut, for librdkafka
 def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
     """Two nodes do not hear each other, the third hears both; clients hear all."""
-    with both_load(cluster, network, "bridged") as load:
+    with both_load(cluster, "bridged", mend=network.mend) as load:
         chief = cluster.metadata_leader()
         silent = eventually(
             lambda: next((one for one in cluster.others(chief) if cluster.led_by(one, "bridged")), 0),
@@ -143,7 +87,7 @@ def test_a_bridge_carries_all_of_it(cluster: Cluster, network: Network) -> None:
 
 
 def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: Cluster, network: Network) -> None:
-    with both_load(cluster, network, "parted", GIVES_UP_SOON_MS) as load:
+    with both_load(cluster, "parted", GIVES_UP_SOON_MS, mend=network.mend) as load:
         alone = cluster.leader("parted", 0)
         others = cluster.others(alone)
         with RawProducer(cluster.nodes[alone].kafka) as producer:
@@ -159,7 +103,7 @@ def test_a_node_without_the_others_acknowledges_nothing_to_its_clients(cluster: 
 
 def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(cluster: Cluster, network: Network) -> None:
     """No other node could tell: what it leads waits, all else goes on, and nothing is given up."""
-    with both_load(cluster, network, "unreached") as load:
+    with both_load(cluster, "unreached", mend=network.mend) as load:
         eventually(
             lambda: all(one.leader == one.replicas[0] for one in partitions_of(cluster, "unreached")),
             seconds=PATIENCE_SECONDS,
@@ -182,7 +126,7 @@ def test_a_node_that_only_its_clients_have_lost_leads_on_and_they_come_back(clus
 
 def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluster, network: Network) -> None:
     """Its messages arrive, messages to it do not."""
-    with both_load(cluster, network, "deaf", GIVES_UP_SOON_MS) as load:
+    with both_load(cluster, "deaf", GIVES_UP_SOON_MS, mend=network.mend) as load:
         deaf = cluster.leader("deaf", 0)
         for other in (*cluster.others(deaf), CLIENTS):
             network.cut_one_way(other, deaf)
@@ -193,7 +137,7 @@ def test_a_leader_that_hears_neither_nodes_nor_clients_makes_way(cluster: Cluste
 @pytest.mark.long  # the simulation loses more at each change; this is for kernels and clients
 def test_a_network_that_loses_three_packets_in_ten_loses_no_message(cluster: Cluster, network: Network) -> None:
     """Connections stall, elections come and go, answers are lost and requests repeated."""
-    with both_load(cluster, network, "lossy") as load:
+    with both_load(cluster, "lossy", mend=network.mend) as load:
         before, acknowledged = network.dropped, load.acknowledged_count
         network.lose(0.3)
         eventually(
