@@ -35,6 +35,7 @@ from functools import cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 from bench import load as loads
 from bench import topics
@@ -75,7 +76,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
-    async def ask(self, message: object, version: int) -> object:
+    async def ask(self, message: object, version: int) -> Any:
         key = declaration_of(type(message)).api_key
         assert key is not None
         self._writer.write(request_frame(RequestHeader(key, version, 1, "crowd"), codec.write(message, version)))
@@ -86,8 +87,8 @@ class Client:
     async def token(self, token: bytes) -> bytes:
         """The node's answer to a token."""
         answer = await self.ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
-        assert not answer.error_code, answer.error_message  # type: ignore[attr-defined]
-        return bytes(answer.auth_bytes)  # type: ignore[attr-defined]
+        assert not answer.error_code, answer.error_message
+        return bytes(answer.auth_bytes)
 
     def close(self) -> None:
         self._writer.transport.abort()

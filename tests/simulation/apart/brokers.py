@@ -61,7 +61,7 @@ class SimulatedBroker:
         self.disk1, self.disk2 = NodeDisk(seed, lambda: None), NodeDisk(seed + 1, lambda: None)
         self.lives: list[Life] = []
         self.opened: list[Storage] = []
-        """None: it has no storage."""
+        """Empty: it has no storage."""
         self.up = False
         self.roles: Roles | None = None
         """While it is up."""

@@ -10,8 +10,7 @@ from typing import Any
 
 from tests.simulation.apart.brokers import ApartCluster, ApartSettings, SimulatedBroker
 from tests.simulation.cluster.faults import Kind
-from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import Outcomes
+from tests.simulation.cluster.run import HasLived, Outcomes
 from tests.simulation.oracle import seed_failed
 from tests.simulation.whole.client import Partition
 from tests.simulation.whole.clients import Reader
@@ -119,8 +118,8 @@ class ApartRun(WholeRun):
         await super()._start_nodes()
         await asyncio.gather(*(broker.start() for broker in self.cluster.brokers.values()))
 
-    def _nodes_ever(self) -> Sequence[SimulatedNode]:
-        return [*super()._nodes_ever(), *self.cluster.brokers.values()]  # type: ignore[list-item]
+    def _nodes_ever(self) -> Sequence[HasLived]:
+        return [*super()._nodes_ever(), *self.cluster.brokers.values()]
 
 
 def play(seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> Outcomes:

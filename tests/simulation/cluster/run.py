@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 from tests.fakes.files import PowerLoss
 from tests.simulation.cluster.clients import Clients, Producer, Reader
 from tests.simulation.cluster.cluster import Settings, SimulatedCluster, TroubleHandler
 from tests.simulation.cluster.faults import Faults
-from tests.simulation.cluster.lives import ClusterLoop
+from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import caused
-from tests.simulation.cluster.node import SimulatedNode
+from tests.simulation.cluster.node import NodeDisk, SimulatedNode
 from tests.simulation.cluster.replica_reads import REPLICA_READS, REPLICA_READS_SHARE, ReplicaReader
 from tests.simulation.cluster.rivals import RIVAL_COUNT, RIVALS, Rival
 from tests.simulation.compactor import Compactors, PassSeen
@@ -90,6 +90,22 @@ class Outcomes:
     compactions: dict[str, int] = field(default_factory=dict)
     moves: dict[str, int] = field(default_factory=dict)
     """The operator's doings, and machines that were lost, where replicas move."""
+
+
+class HasLived(Protocol):
+    """A node, storing or not, as far as it has to be ended."""
+
+    @property
+    def disk1(self) -> NodeDisk: ...
+
+    @property
+    def disk2(self) -> NodeDisk: ...
+
+    @property
+    def lives(self) -> list[Life]: ...
+
+    @property
+    def opened(self) -> list[Storage]: ...
 
 
 class NodeSplitters(Splitters):
@@ -184,7 +200,7 @@ class Run:
             await let_go(storage for node in nodes for storage in node.opened)
             logging.disable(logging.NOTSET)
 
-    def _nodes_ever(self) -> Sequence[SimulatedNode]:
+    def _nodes_ever(self) -> Sequence[HasLived]:
         """All that ever had a life."""
         return list(self.cluster.nodes.values())
 

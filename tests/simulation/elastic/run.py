@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.simulation.cluster.node import SimulatedNode
-from tests.simulation.cluster.run import HEALED_SECONDS, NodeSplitters, Outcomes, passes_seen
+from tests.simulation.cluster.run import HEALED_SECONDS, HasLived, NodeSplitters, Outcomes, passes_seen
 from tests.simulation.compactor import Compactors
 from tests.simulation.elastic.cluster import ElasticCluster, ElasticNode, ElasticSettings
 from tests.simulation.elastic.operator import Operator
@@ -59,7 +59,7 @@ class ElasticRun(WholeRun):
     def _new_cluster(self, *arguments: Any) -> ElasticCluster:
         return ElasticCluster(*arguments)
 
-    def _nodes_ever(self) -> Sequence[SimulatedNode]:
+    def _nodes_ever(self) -> Sequence[HasLived]:
         return [*super()._nodes_ever(), *self.cluster.removed.values()]
 
     def _have_classes(self, rng: random.Random) -> None:

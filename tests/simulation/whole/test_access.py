@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulation.find import more_at_length
@@ -35,11 +36,11 @@ def test_a_quota_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     """Each third change of quotas is not made, on all nodes alike or not."""
     change, made = QuotaTable.change, 0
 
-    def forgetful(table: QuotaTable, *arguments: object) -> None:
+    def forgetful(table: QuotaTable, *arguments: Any) -> None:
         nonlocal made
         made += 1
         if made % 3:
-            change(table, *arguments)  # type: ignore[arg-type]
+            change(table, *arguments)
 
     monkeypatch.setattr(QuotaTable, "change", forgetful)
     with pytest.raises(Violation, match=r"quota|same metadata"):

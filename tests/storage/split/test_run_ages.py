@@ -73,18 +73,24 @@ def runs(store: TieredStore) -> int:
     )
 
 
+async def merged_once_older_than(store: TieredStore, seconds: float) -> None:
+    """Runs of both write groups wait for so long and are merged once they are older, and what was merged is not merged
+    again."""
+    await wait(store, seconds)
+    assert not await store.merge(drain=False)
+    assert await store.log.waits() == MergeWaits(0)
+    await wait(store, 1)
+    assert (await store.log.waits()).bytes > 0
+    assert await store.merge(drain=False)
+    assert await store.merge(drain=False), "those of the other write group"
+    assert not await store.merge(drain=False), "what was merged is not merged again"
+    assert runs(store) == 0
+
+
 def test_runs_of_a_topic_that_receives_nothing_more_move_when_its_local_retention_has_passed(tmp_path: Path) -> None:
     async def story(store: TieredStore) -> None:
-        await wait(store, 2 * HOUR)
-        assert not await store.merge(drain=False)
-        assert await store.log.waits() == MergeWaits(0)
-        await wait(store, 1)
-        assert (await store.log.waits()).bytes > 0
-        assert await store.merge(drain=False)
-        assert await store.merge(drain=False), "those of the other write group"
-        assert not await store.merge(drain=False), "what was merged is not merged again"
-        assert await store.log.waits() == MergeWaits(0), "nor does it wait for that"
-        assert runs(store) == 0
+        await merged_once_older_than(store, 2 * HOUR)
+        assert await store.log.waits() == MergeWaits(0), "what was merged does not wait to be merged, either"
         await store.upload_all()
         await store.check_remote()
         assert [store.logged.position(group).upto for group in range(GROUPS)] == [store.slices] * GROUPS
@@ -139,15 +145,7 @@ def test_runs_wait_where_no_topic_asks_or_retention_has_not_seen_them_or_clocks_
 
 def test_runs_of_a_compacted_topic_are_merged_when_kafka_would_close_its_segment(tmp_path: Path) -> None:
     async def story(store: TieredStore) -> None:
-        await wait(store, 2 * HOUR)
-        assert not await store.merge(drain=False)
-        assert await store.log.waits() == MergeWaits(0)
-        await wait(store, 1)
-        assert (await store.log.waits()).bytes > 0
-        assert await store.merge(drain=False)
-        assert await store.merge(drain=False), "those of the other write group"
-        assert not await store.merge(drain=False), "what was merged is not merged again"
-        assert runs(store) == 0
+        await merged_once_older_than(store, 2 * HOUR)
         await store.split()
         await look(store)
         store.topics = [compacted(0, segment_ms=2 * AGE_MS_MIN, max_compaction_lag_ms=AGE_MS_MIN), topic(1)]
