@@ -176,6 +176,9 @@ def remote_rows(node: Serving) -> RemoteRows:
     if not path.exists():
         return RemoteRows(set(), set(), set())
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as manifest:
+        # The node makes the file first, and its tables in one step behind that.
+        if not manifest.execute("SELECT 1 FROM sqlite_master WHERE name = 'ranges'").fetchone():
+            return RemoteRows(set(), set(), set())
         counted = set(manifest.execute("SELECT DISTINCT write_group, name FROM ranges"))
         noted = manifest.execute("SELECT write_group, name, standing FROM remote_names").fetchall()
     intended, leaving = (
