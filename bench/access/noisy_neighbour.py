@@ -18,31 +18,26 @@ little of the node's processor time, where there are any:
   notes. Nothing that a client does is in it.
 
 Mainstem is measured twice: with the flood's user in a tenant, and without any tenant. `--before TREE` measures another
-work tree's Mainstem beside this one, with a tenant, window by window, in place of all that.
+work tree's Mainstem beside this one, window by window, in place of all that, with a tenant or (`--no-tenant`) without.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import signal
 import statistics
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import load as loads
 from bench import topics
+from bench.access.flooding import ALONE, FLOOD, WORKS, Flow, flood
 from bench.load import Produce, Result
 from bench.machine import CpuSets, share_cores
 from bench.metrics import pooled_ms
@@ -54,115 +49,19 @@ from bench.systems.guard import Guard
 from bench.systems.other_tree import OtherTree
 from bench.systems.system import Durability, Node, Setup, System
 from bench.topics import Queues
-from mainstem.cli.dev.secured import MECHANISM, USER
+from mainstem.cli.dev.secured import USER
 from mainstem.console.token_file import read_token
 
 HOME = Path(__file__).parents[2] / ".bench"
 CACHE = Path.home() / ".cache" / "mainstem-bench"
-QUIET, FLOOD = Queues("quiet", 1, 8), Queues("flood", 1, 16)
+QUIET = Queues("quiet", 1, 8)
 QUIET_PER_SECOND = 200.0
 QUIET_RECORD_BYTES = 1024
-FLOOD_RECORD_BYTES = 10_000
-FLOODING_PROCESSES = 2
-LEAD_SECONDS = 2.0
-"""From the flood's start to the first window."""
 WINDOW_SECONDS = 1.0
 """Short, as the host may take a processor away at any time: then there are others."""
-ALONE, BURNING = "alone", "beside a busy core"
-PRODUCING, READING = "beside producing", "beside producing and catching up"
+KINDS = dict(zip(("alone", "burning", "producing", "reading"), WORKS, strict=True))
+"""By what they are called on the command line."""
 NO_TENANT, KAFKA = "mainstem, no tenant", "kafka"
-
-
-class Flow(NamedTuple):
-    """Bytes that the flood has sent, those included that wait to be sent, and has read; or MB/s."""
-
-    sent: float
-    read: float
-
-
-class Counted(Protocol):
-    """Memory that a process of the flood shares with this one."""
-
-    value: int
-
-
-def produce(settings: Mapping[str, str], ended: Event, sent: Counted) -> None:
-    producer = Producer({**settings, "linger.ms": 5, "batch.size": 1_000_000, "queue.buffering.max.kbytes": 65_536})
-    value = os.urandom(FLOOD_RECORD_BYTES)
-    number = 0
-    while not ended.is_set():
-        try:
-            producer.produce(FLOOD.names[0], value, partition=number % FLOOD.partitions)
-            number += 1
-            sent.value += FLOOD_RECORD_BYTES
-        except BufferError:
-            producer.poll(0.01)
-    producer.purge()
-    producer.flush(5)
-
-
-def catch_up(settings: Mapping[str, str], ended: Event, read: Counted) -> None:
-    """From the beginning, again whenever the end is near."""
-    consumer = Consumer({**settings, "group.id": "flood", "enable.auto.commit": False})
-    beginning = [TopicPartition(FLOOD.names[0], partition, 0) for partition in range(FLOOD.partitions)]
-    consumer.assign(beginning)
-    while not ended.is_set():
-        messages = consumer.consume(1_000, timeout=0.2)
-        read.value += FLOOD_RECORD_BYTES * len(messages)
-        if not messages:
-            consumer.assign(beginning)
-    consumer.close()
-
-
-def burn(settings: Mapping[str, str], ended: Event, nothing: Counted) -> None:
-    """Nothing but processor time."""
-    while not ended.is_set():
-        sum(range(10_000))
-
-
-WORKS: dict[str, list[Callable[[Mapping[str, str], Event, Counted], None]]] = {
-    ALONE: [],
-    BURNING: [burn] * FLOODING_PROCESSES,
-    PRODUCING: [produce] * FLOODING_PROCESSES,
-    READING: [*[produce] * FLOODING_PROCESSES, catch_up],
-}
-
-
-@contextmanager
-def flood(node: Node, kind: str, cpus: tuple[int, ...]) -> Iterator[Callable[[], Flow]]:
-    """Gives the way to learn how much has flowed."""
-    guard = node.setup.guard
-    assert guard is not None
-    assert node.guarded is not None
-    settings = {"bootstrap.servers": node.guarded, **guard.librdkafka(), "sasl.mechanism": MECHANISM}
-    spawning = multiprocessing.get_context("spawn")
-    ended = spawning.Event()
-    counts = [(work, spawning.Value("Q", lock=False)) for work in WORKS[kind]]
-    processes = [
-        spawning.Process(target=_flooding, args=(work, count, settings, ended, cpus)) for work, count in counts
-    ]
-
-    def flow() -> Flow:
-        sums = [sum(count.value for work, count in counts if work is which) for which in (produce, catch_up)]
-        return Flow(*sums)
-
-    for process in processes:
-        process.start()
-    try:
-        ended.wait(LEAD_SECONDS)
-        yield flow
-    finally:
-        ended.set()
-        for process in processes:
-            process.join(20)
-            process.kill()
-
-
-def _flooding(work: object, count: Counted, settings: Mapping[str, str], ended: Event, cpus: tuple[int, ...]) -> None:
-    assert callable(work)
-    os.sched_setaffinity(0, cpus)
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    work(settings, ended, count)
 
 
 def make_tenant(node: Node) -> None:
@@ -213,6 +112,8 @@ class Windows:
 
     def tell(self) -> None:
         for kind, windows in self.found.items():
+            if not windows:
+                continue
             sent, read = (statistics.median(rates) for rates in zip(*self._flows[kind], strict=True))
             figures = [
                 f"{sent:4.0f} MB/s sent, {read:4.0f} read, {sum(one.whole for one in windows)}/{len(windows)} whole"
@@ -233,7 +134,7 @@ def _of_node(results: Sequence[Result], fraction: float) -> float:
 
 
 @contextmanager
-def started(label: str, system: System, cpus: CpuSets) -> Iterator[Node]:
+def started(system: System, cpus: CpuSets, *, tenant: bool) -> Iterator[Node]:
     system.prepare()
     with tempfile.TemporaryDirectory(prefix="noisy-", dir=HOME) as directory:
         home = Path(directory)
@@ -242,7 +143,7 @@ def started(label: str, system: System, cpus: CpuSets) -> Iterator[Node]:
             guard=Guard(home / "guard", users=True),
         ))  # fmt: skip
         try:
-            if label != NO_TENANT and label != KAFKA:
+            if tenant:
                 make_tenant(node)
             yield node
         finally:
@@ -254,26 +155,34 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--windows", type=int, default=4, help="of a second, in a row")
     parser.add_argument("--before", type=Path, metavar="TREE", help="a work tree to measure beside this one")
+    parser.add_argument("--no-tenant", action="store_true", help="with --before: measure both without a tenant")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of windows (default: %(default)s)")
     given = parser.parse_args()
+    kinds = [KINDS[name] for name in given.kinds.split(",")]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no node is left behind
     program = loads.build(HOME)
     systems = all_systems(CACHE)
     ours, kafka = systems["mainstem"], systems["kafka"]
     if given.before is not None:
-        compare([("before", OtherTree(given.before)), ("after", ours)], program, given.rounds, given.windows)
+        both = [("before", OtherTree(given.before)), ("after", ours)]
+        compare(both, program, given.rounds, given.windows, kinds, tenant=not given.no_tenant)
         return
     for label, system in ((NO_TENANT, ours), ("mainstem, a tenant", ours), (KAFKA, kafka)):
-        compare([(label, system)], program, given.rounds, given.windows)
+        tenant = label not in (NO_TENANT, KAFKA)
+        compare([(label, system)], program, given.rounds, given.windows, kinds, tenant=tenant)
 
 
-def compare(systems: Sequence[tuple[str, System]], program: Path, rounds: int, count: int) -> None:
+def compare(
+    systems: Sequence[tuple[str, System]], program: Path, rounds: int, count: int, kinds: Sequence[str], *, tenant: bool
+) -> None:
     """In each round so many windows of each kind beside each node, every second round in the opposite order."""
     with ExitStack() as nodes:
         cpus = share_cores()
         windows = [
-            Windows(label, nodes.enter_context(started(label, system, cpus)), program) for label, system in systems
+            Windows(label, nodes.enter_context(started(system, cpus, tenant=tenant)), program)
+            for label, system in systems
         ]
-        turns = [(kind, one) for kind in WORKS for one in windows]
+        turns = [(kind, one) for kind in kinds for one in windows]
         for number in range(rounds):
             for kind, one in turns if number % 2 == 0 else reversed(turns):
                 one.measure(kind, count)
