@@ -172,6 +172,8 @@ class SimulatedFiles:
         self.memory_comes = asyncio.Event()
         """Cleared by a test: what is filled in memory waits until it is set."""
         self.memory_comes.set()
+        self.memory_seconds = 1.0
+        """The processor time for each byte that is filled in memory: it is slow to come."""
         self.takes_what_fits = False
         """A write that is refused so is made as far as there is room."""
         self.changes = 0
@@ -451,9 +453,10 @@ class SimulatedFile:
             position += len(chunk)
             await asyncio.sleep(len(chunk) / bytes_per_second)
 
-    async def fill_in_memory(self, position: int, length: int) -> None:
+    async def fill_in_memory(self, position: int, length: int) -> float:
         await self._files.memory_comes.wait()
         await self.write(position, [bytes(length)])
+        return self._files.memory_seconds * length
 
     async def size(self, *, truncate_to: int | None = None) -> int:
         interrupted = await self._begin("size", changes=truncate_to is not None)

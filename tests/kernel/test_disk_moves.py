@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import random
+import resource
 import select
 import sys
 from pathlib import Path
@@ -87,6 +88,57 @@ def test_zeros_are_written_where_they_are_asked_for_and_in_their_order(kernel: M
         assert told(writer, 8) == [0] * 5 + [errno.EBADF, errno.ENOSPC, 0]
     writer.close()
     assert path.read_bytes() == expected
+
+
+@TWINS
+def test_the_processor_time_of_zeros_is_counted_and_that_of_other_writes_is_not(
+    kernel: ModuleType, tmp_path: Path
+) -> None:
+    writer = kernel.DurableWriter()
+    with (tmp_path / "file").open("w+b") as file:
+        writer.begin(file.fileno(), 0, [bytes(1 << 20)])
+        assert told(writer, 1) == [0]
+        assert writer.zeros_seconds == 0
+        writer.begin_zeros(file.fileno(), 0, 1 << 20)
+        assert told(writer, 1) == [0]
+        once = writer.zeros_seconds
+        assert once > 0
+        writer.begin_zeros(file.fileno(), 0, 8 << 20)
+        assert told(writer, 1) == [0]
+        assert writer.zeros_seconds > once
+    writer.close()
+
+
+@TWINS
+def test_pieces_are_written_whatever_they_are_made_of_each_up_to_a_multiple(kernel: ModuleType, tmp_path: Path) -> None:
+    dice = random.Random(11)
+    expected = bytearray(1 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(expected)
+    with path.open("r+b") as file:
+        for piece in (1, 7, 64, 1000, 4096, 1 << 20):
+            for count in (0, 1, 2, 30, VECTOR_BUFFERS_MAX + 1):
+                parts = [dice.randbytes(dice.choice((0, 1, 63, 64, 200))) for _ in range(count)]
+                content, position = b"".join(parts), dice.randrange(5000)
+                expected[position : position + len(content)] = content
+                kinds = [bytes, bytearray, memoryview] * count
+                buffers = [kind(part) for kind, part in zip(kinds, parts, strict=False)]
+                assert kernel.write_pieces(file.fileno(), position, buffers, piece) == len(content)
+    assert path.read_bytes() == expected
+
+
+@TWINS
+def test_pieces_that_fail_are_told_and_so_is_how_much_was_written_before(kernel: ModuleType, tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full, pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        kernel.write_pieces(full.fileno(), 0, [b"xy"], 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for largest, written in ((10_000, 10_000), (8192, 8192)):  # cut short, or refused behind the second
+        with (tmp_path / "file").open("wb") as file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))
+            try:
+                assert kernel.write_pieces(file.fileno(), 0, [bytes(5000), bytes(9000)], 4096) == written
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @TWINS

@@ -125,6 +125,7 @@ if TYPE_CHECKING or KERNEL == "python":
         walk_batches,
         walk_timestamps,
         write_all,
+        write_pieces,
     )
 else:
     from mainstem.kernel.compiled import (
@@ -177,6 +178,7 @@ else:
         walk_batches,
         walk_timestamps,
         write_all,
+        write_pieces,
     )
 
 __all__ = [
@@ -265,4 +267,5 @@ __all__ = [
     "walk_batches",
     "walk_timestamps",
     "write_all",
+    "write_pieces",
 ]

@@ -122,9 +122,9 @@ class File(Protocol):
         being written. After OSError a part may be filled."""
         ...
 
-    async def fill_in_memory(self, position: int, length: int) -> None:
+    async def fill_in_memory(self, position: int, length: int) -> float:
         """Write zeros without sync, by a thread that lets all others go first: what is written there later finds memory
-        for its bytes. `close` waits for it."""
+        for its bytes. `close` waits for it. Returns how many seconds of the processor the thread took meanwhile."""
         ...
 
     async def size(self, *, truncate_to: int | None = None) -> int:

@@ -12,6 +12,7 @@ import numpy
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.files import PowerLoss, SimulatedFiles
+from tests.harness.patience import PATIENCE_SECONDS
 from tests.storage.journal.sample_blocks import (
     SMALL,
     abandoned,
@@ -44,6 +45,7 @@ from mainstem.storage.journal.encoding.format import (
 )
 from mainstem.storage.journal.encoding.framing import SMALL_WRITE_BYTES, joined, last_bytes
 from mainstem.storage.journal.journal import WAITS_FROM_PART, WAITS_SECONDS_MAX, Journal
+from mainstem.storage.journal.segments import pool
 from mainstem.storage.journal.segments.segment_files import OPEN_SEGMENTS_MAX, index_path, segment_path
 
 ASYNC = JournalConfig(segment_bytes=16384, pool_segments=0, durability=Durability.ASYNC, flush_interval_seconds=999)
@@ -550,11 +552,50 @@ async def pool_is_ready(journal: Journal, count: int) -> None:
 async def test_the_pool_is_filled_in_memory_where_the_journal_is_synced_later() -> None:
     files = SimulatedFiles()
     files.fail("sync", path=".new")
-    journal = (await started(files, msgspec.structs.replace(ASYNC, pool_segments=2))).journal
+    journal = (await started(files, msgspec.structs.replace(ASYNC, pool_segments=2, pool_segments_max=2))).journal
     await pool_is_ready(journal, 2)
     assert files.waits_to_fail, "nothing was synced"
     assert files.unsynced_bytes() == 2 * 16384, "every byte has been written, all the same"
     assert all(files.content(path) == bytes(16384) for path in files.paths() if path.endswith(".free"))
+    await journal.close()
+
+
+async def test_twice_as_many_files_are_filled_in_memory_once_none_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "REST_SECONDS", 0.05)
+    files = SimulatedFiles()
+    config = msgspec.structs.replace(ASYNC, pool_segments=2, pool_segments_max=16)
+    journal = (await started(files, config)).journal
+    await pool_is_ready(journal, 4)
+    assert values(journal)["mainstem_journal_segments_filled_total"] == 4
+    await fill(journal, 4)
+    await pool_is_ready(journal, 4)
+    await journal.trim_pool()
+    await pool_is_ready(journal, 2)
+    await fill(journal, 6)
+    await pool_is_ready(journal, 2)
+    await asyncio.sleep(0.1)
+    assert values(journal)["mainstem_journal_pool_segments"] == 2, "the disk had no room for more"
+    await journal.close()
+
+
+async def test_files_are_filled_in_memory_under_a_load_only_where_memory_is_slow_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "REST_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(pool, "PROBE_BYTES", 1)
+    files = SimulatedFiles()
+    config = msgspec.structs.replace(ASYNC, segment_bytes=1 << 20, pool_segments=2, pool_segments_max=2)
+    journal = (await started(files, config)).journal
+    await pool_is_ready(journal, 2)
+    files.memory_seconds = 0.0
+    for index in range(1, 20):
+        await journal.write([data_block(index, sizes=(300_000,))])
+        await asyncio.sleep(0)
+    assert values(journal)["mainstem_journal_segments_fresh_total"] > 1
+    assert values(journal)["mainstem_journal_segments_filled_total"] == 2
+    assert not journal.lacks_memory(), "nobody waits for files that are not needed"
+    files.memory_seconds = 1.0
+    await pool_is_ready(journal, 2)
     await journal.close()
 
 
@@ -568,7 +609,7 @@ async def test_the_pool_is_filled_on_the_disk_where_each_write_is_synced() -> No
 
 async def test_who_can_wait_is_told_to_while_the_next_file_is_filled_and_for_so_long_at_the_most() -> None:
     files, clock = SimulatedFiles(), FakeClock()
-    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1, pool_segments_max=1)
     journal = (await started(files, config, clock)).journal
     await until(lambda: values(journal)["mainstem_journal_pool_segments"] == 1)
     assert not journal.lacks_memory(), "nothing was written yet"
@@ -606,7 +647,7 @@ async def test_who_can_wait_is_told_to_while_the_next_file_is_filled_and_for_so_
 async def test_each_segment_is_waited_for_anew_though_nobody_asked_since_the_one_before() -> None:
     files, clock = SimulatedFiles(), FakeClock()
     files.memory_comes.clear()
-    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1, pool_segments_max=1)
     journal = (await started(files, config, clock)).journal
     await until(lambda: any(path.endswith(".new") for path in files.paths()))
     indexes = itertools.count(1)
@@ -622,7 +663,7 @@ async def test_each_segment_is_waited_for_anew_though_nobody_asked_since_the_one
 
 
 async def test_nobody_waits_for_files_that_no_room_is_for_or_that_are_synced() -> None:
-    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1)
+    config = msgspec.structs.replace(ASYNC, segment_bytes=64 * PAGE_BYTES, pool_segments=1, pool_segments_max=1)
     for durability in (Durability.ASYNC, Durability.SYNC):
         files = SimulatedFiles(capacity_bytes=64 * PAGE_BYTES if durability is Durability.ASYNC else None)
         journal = (await started(files, msgspec.structs.replace(config, durability=durability))).journal
@@ -639,7 +680,7 @@ async def test_files_filled_in_memory_lose_nothing_when_the_power_goes() -> None
     """A file of the pool is not used then, or is as good as one that was filled."""
     for seed in range(20):
         files = SimulatedFiles(seed)
-        config = msgspec.structs.replace(ASYNC, pool_segments=2)
+        config = msgspec.structs.replace(ASYNC, pool_segments=2, pool_segments_max=2)
         journal = (await started(files, config)).journal
         await pool_is_ready(journal, 2)
         index = await fill(journal, 3)

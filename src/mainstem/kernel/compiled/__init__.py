@@ -7,7 +7,7 @@ from mainstem.kernel.compiled.batch_check import first_damaged
 from mainstem.kernel.compiled.block import Arena, BlockBuilder
 from mainstem.kernel.compiled.checksum import crc32c
 from mainstem.kernel.compiled.collector import untrack
-from mainstem.kernel.compiled.disk_moves import DurableWriter, fill_pieces, sync_file
+from mainstem.kernel.compiled.disk_moves import DurableWriter, fill_pieces, sync_file, write_pieces
 from mainstem.kernel.compiled.disk_picks import DiskPicks
 from mainstem.kernel.compiled.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.compiled.fetch import FetchScan, scan_fetch, scan_more
@@ -97,4 +97,5 @@ __all__ = [
     "walk_batches",
     "walk_timestamps",
     "write_all",
+    "write_pieces",
 ]

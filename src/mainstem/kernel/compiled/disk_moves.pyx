@@ -5,7 +5,7 @@ import os
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport errno
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 
 cdef extern from "sys/uio.h" nogil:
     struct iovec:
@@ -31,6 +31,10 @@ cdef extern from "disk_writer.h" nogil:
     ms_write *ms_writer_over(ms_writer *writer)
     void ms_writer_end(ms_writer *writer)
     void ms_writer_free(ms_writer *writer)
+    long long ms_writer_zeros_nanoseconds(ms_writer *writer)
+    ssize_t ms_write_pieces(
+        int descriptor, long long position, iovec *vectors, size_t count, size_t piece, int flags
+    )
     ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, long long position, size_t piece, size_t page)
     int ms_sync_in_pieces(int descriptor)
 
@@ -71,6 +75,10 @@ cdef class DurableWriter:
     @property
     def wake(self):
         return self._writer.wake
+
+    @property
+    def zeros_seconds(self):
+        return ms_writer_zeros_nanoseconds(self._writer) * 1e-9
 
     def begin(self, int descriptor, long long position, buffers, bint whole_file=False):
         cdef _Buffer buffer
@@ -121,6 +129,32 @@ cdef class DurableWriter:
     def close(self):
         with nogil:
             ms_writer_end(self._writer)
+
+
+def write_pieces(int descriptor, long long position, buffers, size_t piece_bytes, int flags=0):
+    """The writes, with the interpreter let go of once."""
+    cdef _Buffer buffer
+    cdef list held = [_Buffer(one) for one in buffers]
+    cdef size_t count = len(held)
+    cdef ssize_t written
+    cdef int error = 0
+    cdef Py_ssize_t at = 0
+    if not piece_bytes:
+        raise ValueError("pieces of no bytes")
+    cdef iovec *vectors = <iovec *> malloc((count + 1) * sizeof(iovec))
+    if vectors is NULL:
+        raise MemoryError
+    for buffer in held:
+        vectors[at].iov_base, vectors[at].iov_len = buffer.view.buf, buffer.view.len
+        at += 1
+    with nogil:
+        written = ms_write_pieces(descriptor, position, vectors, count, piece_bytes, flags)
+        if written < 0:
+            error = errno
+    free(vectors)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return written
 
 
 def fill_pieces(int descriptor, memory, long long position, size_t piece_bytes, size_t page_bytes):

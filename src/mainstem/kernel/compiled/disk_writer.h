@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef RWF_DSYNC
@@ -41,6 +42,7 @@ struct ms_write {
     size_t zeros; /* above 0: so many are written in place of the vectors, without sync */
     size_t count;
     int error; /* of one that is over: 0, or the errno */
+    long long nanoseconds; /* of one of zeros that is over: the processor time it took */
     struct iovec vectors[];
 };
 
@@ -51,6 +53,7 @@ struct ms_writer {
     struct ms_write *over, **last_over;
     int ends;
     int wake; /* the eventfd: readable when writes are over */
+    long long zeros_nanoseconds; /* the processor time that zeros took, of writes that are over */
     int nice; /* added to the nice value of whoever starts the thread */
     char name[16];
     pthread_t thread;
@@ -64,6 +67,7 @@ static inline struct ms_write *ms_write_new(size_t count) {
         write->zeros = 0;
         write->count = count;
         write->error = 0;
+        write->nanoseconds = 0;
     }
     return write;
 }
@@ -93,6 +97,39 @@ static int ms_write_all(int descriptor, off_t position, struct iovec *vectors, s
         }
     }
     return 0;
+}
+
+/* Write vectors, changing them, each call up to the next multiple of `piece` in the file: how many bytes were written,
+ * fewer than there are where a call was cut short or failed behind the first; -1 with errno where the first did. */
+static ssize_t ms_write_pieces(int descriptor, off_t position, struct iovec *vectors, size_t count, size_t piece,
+                               int flags) {
+    size_t first = 0;
+    ssize_t whole = 0;
+    while (first < count) {
+        size_t room = piece - (size_t)(position % (off_t)piece), last = first, size = 0, behind = 0;
+        while (last < count && last - first < MS_VECTORS_MAX && size < room) size += vectors[last++].iov_len;
+        if (size > room) { /* the rest of the last one is for the next call */
+            behind = size - room;
+            vectors[last - 1].iov_len -= behind;
+            size = room;
+        }
+        ssize_t written = size ? pwritev2(descriptor, vectors + first, (int)(last - first), position, flags) : 0;
+        if (written < 0) {
+            if (errno == EINTR) written = 0;
+            else if (whole) return whole;
+            else return -1;
+        }
+        position += written;
+        whole += written;
+        if ((size_t)written < size) return whole;
+        if (behind) {
+            last--;
+            vectors[last].iov_base = (char *)vectors[last].iov_base + vectors[last].iov_len;
+            vectors[last].iov_len = behind;
+        }
+        first = last;
+    }
+    return whole;
 }
 
 /* Write zeros, a piece at a time, so that a thread that wants the processor waits for one piece. 0 or the errno. */
@@ -127,9 +164,20 @@ static int ms_write_durably(struct ms_write *write) {
     return fdatasync(write->descriptor) ? errno : 0;
 }
 
+static long long ms_thread_nanoseconds(void) {
+    struct timespec taken;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &taken);
+    return (long long)taken.tv_sec * 1000000000 + taken.tv_nsec;
+}
+
 static int ms_write_make(struct ms_write *write) {
     if (write->descriptor < 0) return 0;
-    if (write->zeros) return ms_write_zeros(write->descriptor, write->position, write->zeros);
+    if (write->zeros) {
+        long long began = ms_thread_nanoseconds();
+        int error = ms_write_zeros(write->descriptor, write->position, write->zeros);
+        write->nanoseconds = ms_thread_nanoseconds() - began;
+        return error;
+    }
     return ms_write_durably(write);
 }
 
@@ -150,6 +198,7 @@ static void *ms_writer_work(void *given) {
         write->next = NULL;
         write->error = ms_write_make(write);
         pthread_mutex_lock(&writer->lock);
+        writer->zeros_nanoseconds += write->nanoseconds;
         int first = !writer->over;
         *writer->last_over = write;
         writer->last_over = &write->next;
@@ -206,6 +255,14 @@ static void ms_writer_give(struct ms_writer *writer, struct ms_write *write) {
     writer->last_given = &write->next;
     pthread_cond_signal(&writer->given_or_ends);
     pthread_mutex_unlock(&writer->lock);
+}
+
+/* The processor time that the zeros of all writes took that are over. */
+static long long ms_writer_zeros_nanoseconds(struct ms_writer *writer) {
+    pthread_mutex_lock(&writer->lock);
+    long long taken = writer->zeros_nanoseconds;
+    pthread_mutex_unlock(&writer->lock);
+    return taken;
 }
 
 /* The writes that are over, in the order in which they were given. */

@@ -6,7 +6,7 @@ from mainstem.kernel.pure.batch_check import first_damaged
 from mainstem.kernel.pure.block import Arena, BlockBuilder
 from mainstem.kernel.pure.checksum import crc32c
 from mainstem.kernel.pure.collector import untrack
-from mainstem.kernel.pure.disk_moves import DurableWriter, fill_pieces, sync_file, write_all
+from mainstem.kernel.pure.disk_moves import DurableWriter, fill_pieces, sync_file, write_all, write_pieces
 from mainstem.kernel.pure.disk_picks import DiskPicks, PickLimits, PickSource
 from mainstem.kernel.pure.extent_moves import checksum_pieces, gather_extents, walk_batches
 from mainstem.kernel.pure.fetch import FetchScan, scan_fetch, scan_more
@@ -82,4 +82,5 @@ __all__ = [
     "walk_batches",
     "walk_timestamps",
     "write_all",
+    "write_pieces",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
@@ -49,7 +50,9 @@ class DurableWriter:
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """A descriptor, which is readable while `over` has something to tell, and now and then when it has nothing."""
         self._given: SimpleQueue[_Write | None] = SimpleQueue()
-        self._over: deque[int] = deque()
+        self._over: deque[tuple[int, float]] = deque()
+        self.zeros_seconds = 0.0
+        """The processor time that the zeros of all writes took that `over` has told of."""
         self._thread: Thread | None = None
 
     def __del__(self) -> None:
@@ -74,7 +77,9 @@ class DurableWriter:
         """The writes that are over since the last call, in the order in which they began: 0, or the errno of each."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake)
-        return [self._over.popleft() for _ in range(len(self._over))]
+        over = [self._over.popleft() for _ in range(len(self._over))]
+        self.zeros_seconds += sum(seconds for _error, seconds in over)
+        return [error for error, _seconds in over]
 
     def _start(self) -> None:
         # a process that ends without `close` must not wait for it for ever
@@ -96,6 +101,33 @@ def sync_file(descriptor: int) -> None:
     os.fdatasync(descriptor)
 
 
+def write_pieces(descriptor: int, position: int, buffers: Sequence[Buffer], piece_bytes: int, flags: int = 0) -> int:
+    """Write buffers one behind the other, without sync, each call up to the next multiple of `piece_bytes` in the file,
+    with the `flags` of `os.pwritev`. Returns how many bytes were written: fewer than there are where a call was cut
+    short, or failed behind the first. Raises `OSError` where the first did."""
+    views = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
+    written = 0
+    while views:
+        room = size = piece_bytes - (position + written) % piece_bytes
+        piece: list[memoryview] = []
+        while views and room and len(piece) < VECTOR_BUFFERS_MAX:
+            view = views.pop(0)
+            piece.append(view[:room])
+            if len(view) > room:
+                views.insert(0, view[room:])
+            room -= len(piece[-1])
+        try:
+            now = os.pwritev(descriptor, piece, position + written, flags)
+        except OSError:
+            if written:
+                return written
+            raise
+        written += now
+        if now < size - room:
+            break
+    return written
+
+
 def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int, page_bytes: int) -> int:
     """Fill memory from a place of a file on, `piece_bytes` in each read, up to the end of the file. Returns how many
     bytes there were. A read that ends in mid-page is the last. Raises `OSError`."""
@@ -109,9 +141,9 @@ def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int
     return filled
 
 
-def _work(given: SimpleQueue[_Write | None], over: deque[int], wake: int) -> None:
+def _work(given: SimpleQueue[_Write | None], over: deque[tuple[int, float]], wake: int) -> None:
     while (write := given.get()) is not None:
-        error = 0
+        error, began = 0, time.thread_time()
         try:
             if write.descriptor >= 0 and write.zeros:
                 _write_zeros(write)
@@ -119,7 +151,7 @@ def _work(given: SimpleQueue[_Write | None], over: deque[int], wake: int) -> Non
                 _write_durably(write)
         except OSError as raised:
             error = raised.errno or errno.EIO
-        over.append(error)
+        over.append((error, time.thread_time() - began if write.zeros else 0.0))
         del write  # its buffers are not held until the next comes
         os.eventfd_write(wake, 1)
 

@@ -41,13 +41,15 @@ class CommitThread:
         if error := await self._begun(descriptor, position, buffers, whole_file):
             raise OSError(error, os.strerror(error))
 
-    async def write_zeros(self, descriptor: int, position: int, count: int) -> None:
-        """Return when so many zeros are written, in memory. Raises `OSError`."""
-        done = self._awaited()
+    async def write_zeros(self, descriptor: int, position: int, count: int) -> float:
+        """Return when so many zeros are written, in memory: the seconds of the processor that the thread's zeros took
+        meanwhile. Raises `OSError`."""
+        done, before = self._awaited(), self._writer.zeros_seconds
         self._writer.begin_zeros(descriptor, position, count)
         self._waiting.append(done)
         if error := await done:
             raise OSError(error, os.strerror(error))
+        return self._writer.zeros_seconds - before
 
     async def idle(self) -> None:
         """Return when all writes that were given so far are over."""

@@ -19,7 +19,8 @@ class JournalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     segment_age_seconds: float = 600.0
     """A segment with blocks is sealed at this age, so that little data does not wait for much to be split."""
     pool_segments: int = 2
-    """Files filled with zeros in advance: enough to start on, and for a burst while no segment is recycled yet."""
+    """Files filled with zeros in advance, under `async` twice as many while none is taken: enough to start on, and for
+    a burst while no segment is recycled yet."""
     pool_segments_max: int = 16
     """Recycled files kept for reuse, the filled ones included. 1 GiB at the default size: what the splitter
     frees in a few seconds of heavy produce, and little enough to stay in the page cache."""

@@ -9,6 +9,9 @@ taken at once, its space reserved; no write waits for the filling. Under `sync` 
 files with a paced sequence of small writes, each with a sync, so that filling never holds up the disk for long, nor the
 event loop. Under `async` durability files are filled in memory alone, by a thread that lets all others go first: the
 blocks that are soon written in place of the zeros go to the disk with the next sync, and mostly the zeros never do.
+That is done while no file is taken. Under a load it would cost as much again as what is written, for nothing where
+memory is there: so the first bytes of a file show how fast memory comes, and only where it is slow the rest is filled
+at once (docs/decisions/0252-files-are-filled-while-none-is-taken.md).
 
 A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked: a later
 reader finds its path gone; an earlier reader still holds the lock, and then the pool unlinks the file and leaves it to
@@ -40,6 +43,25 @@ FILL_PIECE_BYTES = 1024 * 1024
 """Filled in memory before the event loop is asked for the next: a close waits for one, a few milliseconds where memory
 is slow to come."""
 
+AT_REST_TIMES = 2
+"""So many times as many files are filled while none is taken: a burst of four files' bytes finds all of them."""
+
+REST_SECONDS = 1.0
+"""A load that takes no file for so long is over, or slow."""
+
+STRETCH_BYTES = 8 * 1024 * 1024
+"""A probe that found memory slow speaks for so much: a flood brings it in 20 ms."""
+
+PROBE_SECONDS = 0.02
+"""Between probes while memory is there: a flood writes 10 MB meanwhile."""
+
+PROBE_BYTES = 256 * 1024
+"""Filled at the beginning of each stretch to learn how fast memory comes: two pieces of `DurableWriter`, 40 µs where it
+does, a thousandth of what a flood takes."""
+
+PROMPT_SECONDS_PER_BYTE = 0.6e-9
+"""Memory that is there takes 0.15 ms for a megabyte, memory that the machine's host has to give 2.2."""
+
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a full disk, or of a process out of descriptors; they pass."""
 
@@ -60,6 +82,10 @@ class SegmentPool:
         self._supervision = supervision
         self._fills = False
         """Whether files are being filled in memory."""
+        self._at_rest = min(AT_REST_TIMES * config.pool_segments, config.pool_segments_max)
+        """How many files are filled while none is taken, where that is done in memory."""
+        self._taken_at = float("-inf")
+        """When a file was taken last, by the loop's clock."""
         self.recycled = 0
         self.filled = 0
         self.taken = 0
@@ -102,6 +128,7 @@ class SegmentPool:
 
         Raises `StorageBusy` when the disk has no room; nothing is lost by it."""
         self.taken += 1
+        self._taken_at = asyncio.get_running_loop().time()
         while self._free:
             number = self._free.pop()
             path = _path(number, FREE)
@@ -146,6 +173,7 @@ class SegmentPool:
 
     async def trim(self) -> None:
         """Delete the files beyond those that are filled in advance anyway."""
+        self._at_rest = self._config.pool_segments
         while len(self._free) > self._config.pool_segments:
             await self._discard(_path(self._free.pop(0), FREE))
 
@@ -173,16 +201,36 @@ class SegmentPool:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            self._fills = self._config.durability is Durability.ASYNC
-            while len(self._free) < self._config.pool_segments:
-                number = self._number()
-                try:
-                    await self._fill_one(number)
-                except OSError as error:
-                    log.warning("journal pool: no file filled in advance: %s", error)
-                    await self._discard(_path(number, NEW))
-                    break
-            self._fills = False
+            await self._fill_up_to(self._config.pool_segments)
+            if self._in_memory:
+                while not await self._rests(REST_SECONDS):
+                    self._wake.clear()
+                    await self._fill_up_to(self._config.pool_segments)
+                await self._fill_up_to(self._at_rest)
+
+    async def _fill_up_to(self, count: int) -> None:
+        self._fills = self._in_memory
+        while len(self._free) < count:
+            number = self._number()
+            try:
+                await self._fill_one(number)
+            except OSError as error:
+                log.warning("journal pool: no file filled in advance: %s", error)
+                await self._discard(_path(number, NEW))
+                break
+        self._fills = False
+
+    @property
+    def _in_memory(self) -> bool:
+        return self._config.durability is Durability.ASYNC
+
+    async def _rests(self, seconds: float) -> bool:
+        """Wait so long at most; whether no file is taken meanwhile."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        except TimeoutError:
+            return True
+        return False
 
     async def _fill_one(self, number: int) -> None:
         path = _path(number, NEW)
@@ -202,12 +250,27 @@ class SegmentPool:
     async def _fill_whole(self, file: File) -> None:
         size, pace = self._config.segment_bytes, self._config.pool_fill_bytes_per_second
         if self._config.durability is Durability.ASYNC:
-            for position in range(0, size, FILL_PIECE_BYTES):
-                await file.fill_in_memory(position, min(FILL_PIECE_BYTES, size - position))
+            for position in range(0, size, STRETCH_BYTES):
+                await self._fill_stretch(file, position, min(size, position + STRETCH_BYTES))
             return
         piece = pace // FILL_PIECES_PER_SECOND
         for position in range(0, size, piece):
             await file.fill(position, min(piece, size - position), bytes_per_second=pace)
+
+    async def _fill_stretch(self, file: File, position: int, end: int) -> None:
+        """Fill a stretch in memory, once files are not taken any more, or its bytes do not find theirs at once."""
+        loop = asyncio.get_running_loop()
+        while position < end and loop.time() - self._taken_at < REST_SECONDS:
+            probe = min(PROBE_BYTES, end - position)
+            seconds = await file.fill_in_memory(position, probe)
+            position += probe
+            if seconds >= PROMPT_SECONDS_PER_BYTE * probe:
+                break
+            self._fills = False
+            await asyncio.sleep(PROBE_SECONDS)
+        self._fills = True
+        for start in range(position, end, FILL_PIECE_BYTES):
+            await file.fill_in_memory(start, min(FILL_PIECE_BYTES, end - start))
 
     async def _discard(self, path: str) -> None:
         try:

@@ -249,7 +249,7 @@ class ObjectFile:
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         _refuse(self.path)
 
-    async def fill_in_memory(self, position: int, length: int) -> None:
+    async def fill_in_memory(self, position: int, length: int) -> float:
         _refuse(self.path)
 
     async def size(self, *, truncate_to: int | None = None) -> int:
