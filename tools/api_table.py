@@ -116,8 +116,9 @@ PARTLY: Mapping[int, str] = {
     "`LOG_DIR_NOT_FOUND`",
     43: "unclean elections are refused: write groups elect nobody who lacks what was acknowledged",
     44: "as AlterConfigs",
-    57: "versions go up, never down: the [feature level](decisions/0144-features-follow-from-the-feature-level.md) "
-    "does not either",
+    57: "versions go up, never down (`INVALID_UPDATE_VERSION`): the "
+    "[feature level](decisions/0144-features-follow-from-the-feature-level.md) does not either. Kafka 4.3 refuses so "
+    "to take `metadata.version` back, and takes back `transaction.version` and `share.version`",
     45: "a partition [moves to a write group](operations.md#moving-queues-between-write-groups) on these nodes; "
     "where there is none, `INVALID_REPLICA_ASSIGNMENT` names those there are "
     "([why](decisions/0199-a-reassignment-is-a-move-to-a-write-group.md))",
