@@ -16,7 +16,8 @@ from tests.broker.harness import Serving, call, make_broker, serving
 from tests.fakes.clock import FakeClock
 from tests.harness.patience import PATIENCE_SECONDS
 
-from mainstem.broker.throttling import HELD_BACK_SECONDS, SHARED_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
+from mainstem.broker.flood_watch import SHARED_SECONDS
+from mainstem.broker.throttling import HELD_BACK_SECONDS, THROTTLE_SECONDS_MAX, UNLIMITED, Throttling
 from mainstem.model import Sample, Topic
 from mainstem.ports import Session
 from mainstem.protocol import codec
@@ -330,13 +331,13 @@ def test_tenants_share_as_long_as_they_have_produced_lately() -> None:
     throttling = Throttling(lambda: table, clock, lambda: tenants)
     alice, bob = (Session("127.0.0.1", 1, 1, principal=f"User:{name}") for name in ("alice", "bob"))
     throttling.produced(bob, "x", 1)
-    assert not throttling.producers_differ()
+    assert not throttling.floods.takes_turns()
     throttling.produced(alice, "x", 1)
-    assert throttling.producers_differ()
+    assert throttling.floods.takes_turns()
     assert (alice.tenant, bob.tenant) == ("acme", "")
     clock.advance(SHARED_SECONDS)
     throttling.produced(alice, "x", 1)
-    assert not throttling.producers_differ()
+    assert not throttling.floods.takes_turns()
 
 
 def test_connections_of_a_tenant_wait_when_too_many_come() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.raw_client import RawClient
 from tests.server.scripted import PIPELINED, run, serving, until
 
+from mainstem.ports import Session
 from mainstem.server import fair_turns
 from mainstem.server.fair_turns import FairTurns
 from mainstem.server.turns_at_the_door import LIGHT_BYTES_MAX
@@ -87,16 +90,35 @@ def test_sharers_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch)
         turns.charge(turns.take(), 5)
 
 
-def test_a_tenant_that_brings_little_does_not_wait_for_room_that_others_wait_for() -> None:
+def of_tenant(session: Session, name: str) -> None:
+    session.tenant = name
+
+
+def of_user(session: Session, name: str) -> None:
+    session.principal = f"User:{name}"
+
+
+def of_client(session: Session, name: str) -> None:
+    session.client_part = 1 + sum(name.encode())
+
+
+ALL_SHARERS = pytest.mark.parametrize("belongs", [of_tenant, of_user, of_client])
+
+
+@ALL_SHARERS
+def test_a_sharer_that_brings_little_does_not_wait_for_room_that_others_wait_for(
+    belongs: Callable[[Session, str], None],
+) -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
             flood = [await RawClient.connect(server.addresses[0]) for _ in range(3)]
             quiet = await RawClient.connect(server.addresses[0])
+            known: set[Session] = set()
             for number, client in enumerate([*flood, quiet]):
                 await client.send_frame(b"e" + bytes([number]))
                 await until(lambda number=number: len(dispatcher.sessions) == number + 1)
-                (newest,) = [it for it in dispatcher.sessions if not it.tenant]
-                newest.tenant = "flood" if number < len(flood) else "quiet"
+                known |= (newest := dispatcher.sessions - known)
+                belongs(newest.pop(), "flood" if number < len(flood) else "quiet")
             dispatcher.takes_turns, dispatcher.room, dispatcher.room_for_light = True, False, True
             before = len(dispatcher.seen)
             await flood[0].send_frame(PIPELINED + b"first" + bytes(LIGHT_BYTES_MAX))  # more than is little
@@ -120,16 +142,20 @@ def test_a_tenant_that_brings_little_does_not_wait_for_room_that_others_wait_for
     run(scenario())
 
 
-def test_a_tenant_with_many_connections_has_no_more_turns_than_one_with_one() -> None:
+@ALL_SHARERS
+def test_a_sharer_with_many_connections_has_no_more_turns_than_one_with_one(
+    belongs: Callable[[Session, str], None],
+) -> None:
     async def scenario() -> None:
         async with serving() as (server, dispatcher):
             crowd = [await RawClient.connect(server.addresses[0]) for _ in range(5)]
             alone = await RawClient.connect(server.addresses[0])
+            known: set[Session] = set()
             for number, client in enumerate([*crowd, alone]):
                 await client.send_frame(b"e" + bytes([number]))
                 await until(lambda number=number: len(dispatcher.sessions) == number + 1)
-                (newest,) = [it for it in dispatcher.sessions if not it.tenant]
-                newest.tenant = "crowd" if number < len(crowd) else "alone"
+                known |= (newest := dispatcher.sessions - known)
+                belongs(newest.pop(), "crowd" if number < len(crowd) else "alone")
             dispatcher.takes_turns, dispatcher.room = True, False
             before = len(dispatcher.seen)
             for client in [*crowd, alone]:

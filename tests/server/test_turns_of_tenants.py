@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.fakes.clock import FakeClock
 from tests.server.scripted import ScriptedDispatcher, run
 
 from mainstem.ports import Session
+from mainstem.server import turns_at_the_door
 from mainstem.server.config import ServerConfig
 from mainstem.server.connection import Connection
 from mainstem.server.kafka_server import KafkaServer
 from mainstem.server.shared import Shared
-from mainstem.server.turns_at_the_door import PASSED_BYTES_LEAST, PASSED_BYTES_MAX, PASSED_SECONDS
+from mainstem.server.turns_at_the_door import (
+    LIGHT_BYTES_MAX,
+    PASSED_BYTES_LEAST,
+    PASSED_BYTES_MAX,
+    PASSED_BYTES_MOST,
+    PASSED_SECONDS,
+)
 
 
 class Bringer(Connection):
@@ -55,6 +63,30 @@ def test_many_small_requests_are_not_little() -> None:
     flood = Bringer(server, dispatcher, "flood")
     passed = [server.lets_past(flood, 100, complete=True) for _ in range(100)]
     assert passed == [number < PASSED_BYTES_MAX // PASSED_BYTES_LEAST for number in range(100)]
+
+
+def test_a_crowd_of_names_is_not_let_past_beyond_what_all_may_have() -> None:
+    server, dispatcher, clock = sharing()
+    crowd = [Bringer(server, dispatcher, f"{number}") for number in range(50)]
+    passed = [server.lets_past(each, PASSED_BYTES_MAX, complete=True) for each in crowd]
+    assert passed == [number < PASSED_BYTES_MOST // PASSED_BYTES_MAX for number in range(50)]
+    clock.advance(PASSED_SECONDS)
+    assert server.lets_past(crowd[-1], PASSED_BYTES_MAX, complete=True)
+
+
+def test_what_sharers_brought_is_forgotten_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_at_the_door, "SHARERS_KEPT_MAX", 5)
+    server, dispatcher, clock = sharing()
+    dispatcher.room, dispatcher.room_for_light = False, True
+    flood = Bringer(server, dispatcher, "flood")
+    for _ in range(LIGHT_BYTES_MAX // PASSED_BYTES_MAX):
+        assert server.lets_past(flood, PASSED_BYTES_MAX, complete=True)
+        clock.advance(PASSED_SECONDS)
+    for number in range(5):
+        assert not server.lets_past(flood, PASSED_BYTES_MAX, complete=True), "it is not light any more"
+        assert server.lets_past(Bringer(server, dispatcher, f"{number}"), 1, complete=True)
+        clock.advance(PASSED_SECONDS)
+    assert server.lets_past(flood, PASSED_BYTES_MAX, complete=True)
 
 
 def test_nobody_is_let_past_a_store_without_any_room_or_where_one_tenant_is_alone() -> None:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from mainstem.broker.flood_watch import FloodWatch
 from mainstem.lru import Lru
 from mainstem.model import Sample
 from mainstem.ports import Clock, Session
@@ -58,10 +59,6 @@ its next response."""
 
 HELD_BACK_MAX = 10_000
 """Clients that are remembered as held back, those told last: about 3 MB."""
-
-SHARED_SECONDS = 60.0
-"""For which tenants take turns after the last time that another one produced than before: one that produces now and
-then is not to wait behind what a flood has piled up since."""
 
 
 class _Charged(NamedTuple):
@@ -119,7 +116,8 @@ class Throttling:
         self.traffic = TenantTraffic()
         self._producer: Traffic | None = None
         """Whose client produced last."""
-        self._shared_until = 0.0
+        self.floods = FloodWatch(clock.monotonic)
+        """Whether clients take turns, of different tenants or none."""
         self._monotonic = clock.monotonic
         self._buckets = Buckets(nodes)
         self._throttled: Counter[str] = Counter()
@@ -147,7 +145,7 @@ class Throttling:
             charged.traffic.produced_bytes += size_bytes
         if charged.traffic is not self._producer:
             self._producer = charged.traffic
-            self._shared_until = self._monotonic() + SHARED_SECONDS
+            self.floods.share()
         throttle_ms = self._charge(session, charged, PRODUCER_BYTE_RATE, size_bytes)
         if not self.has_tenants:
             return throttle_ms
@@ -172,10 +170,6 @@ class Throttling:
         if seconds <= 0:
             del self._leaders_wait[tenant]
         return max(seconds, 0.0)
-
-    def producers_differ(self) -> bool:
-        """Whether clients of different tenants have produced lately, or those of a tenant and some of nobody."""
-        return bool(self._shared_until) and self._monotonic() < self._shared_until
 
     def fetched(self, session: Session, client_id: str | None, size_bytes: int) -> int:
         """Charge for batches in a Fetch response, as `produced`."""
@@ -253,6 +247,12 @@ class Throttling:
                     self._throttled[key],
                     (("quota", key),),
                 )
+        yield Sample(
+            "mainstem_producers_take_turns",
+            "gauge",
+            "1 while connections take turns at bringing batches.",
+            int(self.floods.takes_turns()),
+        )
         yield from self.traffic.samples()
 
     def _charge(self, session: Session, charged: _Charged, key: str, amount: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mainstem.model import (
@@ -28,6 +28,18 @@ ANY_BYTES = 2**31 - 1
 def any_bytes() -> int:
     """The bound of responses to a client of which nothing is known."""
     return ANY_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class Brought:
+    """The bytes of a connection's requests lately, counted by whoever watches for floods."""
+
+    window: int = -1
+    """The last one in which it brought anything."""
+    size_bytes: int = 0
+    """In that window."""
+    light_windows: int = 0
+    """So many in a row it has brought little, beside others that brought much."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,12 +71,24 @@ class Session:
     """No requests are taken of it until then (seconds of the monotonic clock); 0: they are."""
     tenant: str = ""
     """Whose the client is, told by whoever charges it; empty: nobody's."""
+    client_part: int = 0
+    """Which part of the clients of its address it belongs to, by its client id, told by whoever dispatches its first
+    request; 0: that is not known yet."""
+    brought: Brought = field(default_factory=Brought)
     charged: object | None = None
     """The charges of the client, kept by whoever charges it."""
     verdicts: object | None = None
     """The verdicts on the client, kept by whoever judges it."""
     response_bytes_max: Callable[[], int] = any_bytes
     """Says how many bytes a response that is made now should have at most, by what the client has taken so far."""
+
+    @property
+    def sharer(self) -> str:
+        """The name for which the client's share of the node counts, while clients take turns: that of its tenant; of
+        its principal, if it has no tenant; of all clients of its address with that client id, if it has neither."""
+        if self.tenant:
+            return self.tenant
+        return self.principal if self.principal != ANONYMOUS else f"{self.host}/{self.client_part}"
 
     def begin_gated(self, frame_bytes_max: int) -> None:
         """The client has to show who it is before anything else; until then its requests are that short."""
@@ -176,7 +200,8 @@ class Dispatcher(Protocol):
         ...
 
     def shared(self) -> bool:
-        """Whether several tenants bring batches, so that their connections take turns at it (`Session.tenant`)."""
+        """Whether several tenants bring batches, or some connections far more than others, so that they take turns
+        (`Session.sharer`)."""
         ...
 
     def brings_batches(self, frames: memoryview, start: int, stop: int) -> bool:

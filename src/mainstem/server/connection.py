@@ -59,8 +59,8 @@ request waits. With half of it a reader of what is in memory takes a sixth more 
 much, more again, since what is on its way leaves the processor's second cache before it is read."""
 
 SHARED_TURN_BYTES_MAX = 128 * 1024
-"""The same while several tenants bring batches, of a connection with TLS: the node encrypts no more than this before
-others have their turn."""
+"""The same while clients take turns at bringing batches, of a connection with TLS: the node encrypts no more than this
+before others have their turn."""
 
 STRANGER_BYTES_MAX = 16 * 1024
 """Bytes of responses that wait for a client that has to show who it is, before its next request is dispatched: twenty
@@ -707,7 +707,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def room_available(self, light: bool = False) -> int:
-        """It is this connection's turn to dispatch a request that brings batches, as one of a `light` tenant
+        """It is this connection's turn to dispatch a request that brings batches, as one of a `light` sharer
         (`ports.Dispatcher.has_room`). Returns the bytes of what it dispatched."""
         self._waiting_for_room = False
         before = self._buffer.unread

@@ -1,12 +1,13 @@
-"""Whose turn it is to bring batches to the store, where that has no room for all, or tenants share it.
+"""Whose turn it is to bring batches to the store, where that has no room for all, or clients share it.
 
-With one tenant or none, connections wait in the order of their coming until the store has room, and one goes on in each
-turn of the event loop. Connections of tenants that share the store wait in one line per tenant, and:
+Mostly connections wait in the order of their coming until the store has room, and one goes on in each turn of the event
+loop. While several tenants share the store, or a flood comes beside clients that bring little, connections wait in one
+line per sharer (`Session.sharer`: a tenant, a principal, or the clients of an address that have one name), and:
 
-* the tenant that has brought the fewest bytes comes next (`FairTurns`), for as long as one turn of the loop has for it;
-* a light tenant, which has brought little since the store last had room for all, waits for nothing but its turn;
-* a tenant that brings little at a time does not even wait for that, and the turns of the others are put off once after
-  it, so that its batches are written before theirs are appended;
+* the sharer that has brought the fewest bytes comes next (`FairTurns`), for as long as one turn of the loop has for it;
+* a light one, which has brought little since the store last had room for all, waits for nothing but its turn;
+* one that brings little at a time does not even wait for that, and the turns of the others are put off once after it,
+  so that its batches are written before theirs are appended;
 * a request takes its turn when it has come as a whole: until then it is read on.
 """
 
@@ -18,18 +19,22 @@ from collections.abc import Callable
 
 from mainstem.ports import Clock, Dispatcher
 from mainstem.server.connection import Connection
-from mainstem.server.fair_turns import FairTurns
+from mainstem.server.fair_turns import SHARERS_KEPT_MAX, FairTurns
 
 SHARED_TURNS_SECONDS = 0.0003
 """For which connections that take turns are served within one turn of the loop: one more may begin, and go on for
 `DISPATCH_SECONDS_MAX`. A request of a megabyte takes about as long."""
 
 LIGHT_BYTES_MAX = 64 * 1024
-"""A tenant is let past a full store until it has brought so much since the store last had room for all: the requests of
-a tenant that brings a few megabytes a second. A flood brings more in its first turn."""
+"""A sharer is let past a full store until it has brought so much since the store last had room for all: the requests of
+one that brings a few megabytes a second. A flood brings more in its first turn."""
 
 PASSED_BYTES_MAX = 32 * 1024
-"""A tenant that brings no more than this in `PASSED_SECONDS` does not wait for turns: three megabytes a second."""
+"""A sharer that brings no more than this in `PASSED_SECONDS` does not wait for turns: three megabytes a second."""
+
+PASSED_BYTES_MOST = 8 * PASSED_BYTES_MAX
+"""By all sharers together: as many small requests as take a third of the node's time. With more sharers, those that
+come last wait for their turns, so that a crowd of names is no way past them."""
 
 PASSED_BYTES_LEAST = 2 * 1024
 """Counted for each time that one does not wait, however little it brings: sixteen small requests in `PASSED_SECONDS`,
@@ -38,7 +43,7 @@ less than half a millisecond of the node's work."""
 PASSED_SECONDS = 0.01
 
 SHARED_ROOM_SECONDS = 0.002
-"""Between two looks whether the store has written enough for the next turn of tenants."""
+"""Between two looks whether the store has written enough for the next turn of those that share it."""
 
 
 class TurnsAtTheDoor:
@@ -49,15 +54,16 @@ class TurnsAtTheDoor:
         self._dispatcher = dispatcher
         self.waiting: FairTurns[Connection] = FairTurns()
         """Connections whose next request brings batches that the store has no room for, or that take turns with those
-        of other tenants."""
+        of others."""
         self._due = False
         """Whether `_give` is scheduled."""
         self._light_due = False
         """Whether `_give_to_light` is scheduled."""
         self._brought: Counter[str] = Counter()
-        """Bytes that each tenant has brought since the store last had room for all."""
+        """Bytes that each sharer has brought since the store last had room for all, or there were too many of them."""
         self._passed: Counter[str] = Counter()
-        """Bytes that each tenant was let past with since a while."""
+        """Bytes that each sharer was let past with since a while."""
+        self._passed_all = 0
         self._passed_until = 0.0
         """When they are counted anew."""
         self._gives_way = False
@@ -68,7 +74,7 @@ class TurnsAtTheDoor:
     def wait(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
         dispatcher = self._dispatcher()
-        self.waiting.add(connection, connection.session.tenant)
+        self.waiting.add(connection, connection.session.sharer)
         if not self._due:
             self._due = True
             if dispatcher.shared() and self._may_go_on():
@@ -80,28 +86,33 @@ class TurnsAtTheDoor:
             asyncio.get_running_loop().call_soon(self._give_to_light)
 
     def lets_past(self, connection: Connection, size_bytes: int, *, complete: bool) -> bool:
-        """Whether a connection need not wait for its turn with the batches that have come: tenants share the store, and
-        its own brings little, or the request has not come as a whole."""
+        """Whether a connection need not wait for its turn with the batches that have come: clients share the store, and
+        its sharer brings little, or the request has not come as a whole."""
         dispatcher = self._dispatcher()
         if not dispatcher.shared():
             return False
         if not complete:
             return dispatcher.has_room()
-        now, tenant = self._clock.monotonic(), connection.session.tenant
+        now, sharer = self._clock.monotonic(), connection.session.sharer
         if now >= self._passed_until:
             self._passed.clear()
+            self._passed_all = 0
             self._passed_until = now + PASSED_SECONDS
-        passed = self._passed[tenant] + max(size_bytes, PASSED_BYTES_LEAST)
-        brought = self._brought[tenant] + size_bytes
-        if passed > PASSED_BYTES_MAX or brought > LIGHT_BYTES_MAX or not dispatcher.has_room(light=True):
+        counted = max(size_bytes, PASSED_BYTES_LEAST)
+        passed, brought = self._passed[sharer] + counted, self._brought[sharer] + size_bytes
+        if passed > PASSED_BYTES_MAX or self._passed_all + counted > PASSED_BYTES_MOST or brought > LIGHT_BYTES_MAX:
             return False
-        self._passed[tenant], self._brought[tenant] = passed, brought
+        if not dispatcher.has_room(light=True):
+            return False
+        self._passed[sharer] = passed
+        self._passed_all += counted
+        self._bring(sharer, size_bytes)
         self._gives_way = not self._gave_way
         return True
 
     def _give(self) -> None:
-        """There is room: let the connection go on whose turn it is, one in each turn of the loop; several where tenants
-        share it, whose connections come here with all that they bring."""
+        """There is room: let the connection go on whose turn it is, one in each turn of the loop; several where
+        clients share it, whose connections come here with all that they bring."""
         waiting, dispatcher, loop = self.waiting, self._dispatcher(), asyncio.get_running_loop()
         shared = dispatcher.shared()
         self._gave_way, self._gives_way = self._gives_way, False
@@ -112,7 +123,8 @@ class TurnsAtTheDoor:
             self._give_shared()
         elif waiting:
             connection = waiting.take()  # it may come again
-            waiting.charge(connection.session.tenant, connection.room_available())
+            size = connection.room_available()
+            waiting.charge(connection.session.sharer, size)
         self._due = bool(waiting)
         if waiting and dispatcher.has_room():
             loop.call_soon(self._give)
@@ -122,7 +134,7 @@ class TurnsAtTheDoor:
             dispatcher.tell_of_room(self._give)
 
     def _give_to_light(self) -> None:
-        """A light tenant waits for nothing but its turn, whatever others wait for."""
+        """A light sharer waits for nothing but its turn, whatever others wait for."""
         self._light_due = False
         if self.waiting and self._dispatcher().shared() and self._is_light():
             self._give_shared()
@@ -130,23 +142,29 @@ class TurnsAtTheDoor:
     def _give_shared(self) -> None:
         """Let connections go on by turns for as long as one turn of the loop has for them, and as the store has room
         for the next."""
-        waiting, brought, dispatcher = self.waiting, self._brought, self._dispatcher()
+        waiting, dispatcher = self.waiting, self._dispatcher()
         until = self._clock.monotonic() + SHARED_TURNS_SECONDS
         while waiting and self._may_go_on():
             light = self._is_light()
             connection = waiting.take()  # it may come again
             size = connection.room_available(light)
-            waiting.charge(connection.session.tenant, size, taken_up=not dispatcher.has_room())
-            brought[connection.session.tenant] += size
+            sharer = connection.session.sharer
+            waiting.charge(sharer, size, taken_up=not dispatcher.has_room())
+            self._bring(sharer, size)
             if self._clock.monotonic() >= until:
                 return
 
+    def _bring(self, sharer: str, size_bytes: int) -> None:
+        if len(self._brought) >= SHARERS_KEPT_MAX:
+            self._brought.clear()
+        self._brought[sharer] += size_bytes
+
     def _is_light(self) -> bool:
-        """Whether the tenant whose turn it is has brought little since the store had room for all."""
+        """Whether the sharer whose turn it is has brought little since the store had room for all."""
         return self._brought[self.waiting.next_sharer] < LIGHT_BYTES_MAX
 
     def _may_go_on(self) -> bool:
-        """Whether the store has room for the tenant whose turn it is."""
+        """Whether the store has room for the sharer whose turn it is."""
         dispatcher = self._dispatcher()
         if dispatcher.has_room():
             self._brought.clear()

@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any
+from zlib import crc32
 
 from mainstem.acted_for import handled_for
 from mainstem.broker.broker import Broker
@@ -77,9 +78,13 @@ DECODED_AT_ONCE_BYTES = 4 * 1024
 thousand of them: some milliseconds."""
 
 SHARED_BACKLOG_PART = 1 / 64
-"""Of the batches that may wait in the store, while several tenants bring some: 1 MiB by default, which a disk takes in
-some milliseconds: a request of the largest usual size, or many small ones. A tenant that brings little waits behind
+"""Of the batches that may wait in the store, while clients take turns: 1 MiB by default, which a disk takes in
+some milliseconds: a request of the largest usual size, or many small ones. A client that brings little waits behind
 it."""
+
+CLIENT_PARTS = 256
+"""Into which the clients of an address are parted by their client ids, where they take turns: a client is seldom in the
+part of another one, and an address has no more than so many shares however many names its clients make up."""
 
 UNASKED_BYTES_MAX = 256 * 1024
 """A request that takes no more memory than this when decoded asks for none, as one that is decoded at once: a
@@ -102,7 +107,7 @@ class BrokerDispatcher:
         self._monotonic = broker.clock.monotonic
         self._gate = Gate(broker)
         self._throttling = throttling = broker.throttling
-        self.shared: Callable[[], bool] = throttling.producers_differ if throttling is not None else lambda: False
+        self.shared: Callable[[], bool] = throttling.floods.takes_turns if throttling is not None else lambda: False
         """See `ports.Dispatcher`."""
         served = routes if broker.authorizer is None else guarded(routes)
         self._routes = {route.api.api_key: route for route in served}
@@ -146,6 +151,8 @@ class BrokerDispatcher:
             raise UnreadableRequest(f"bytes that are no request: {error}") from None
         if session.gated:
             self._gate.check(session, header.api_key)
+        if not session.client_part:
+            session.client_part = 1 + crc32((header.client_id or "").encode()) % CLIENT_PARTS
         route = self._routes.get(header.api_key)
         if route is None or not route.api.version_min <= header.api_version <= route.api.version_max:
             return self._unsupported(header, route)
@@ -176,7 +183,7 @@ class BrokerDispatcher:
         return Exchange(later, last=last)
 
     def has_room(self, light: bool = False) -> bool:
-        """Implements `ports.Dispatcher`. Tenants that share the store wait in their sockets, where they take turns:
+        """Implements `ports.Dispatcher`. Clients that share the store wait in their sockets, where they take turns:
         what is in the store waits in one line for its disk. A light one does not wait until what others have
         brought there is written."""
         if self._intake is None:

@@ -39,7 +39,8 @@ class ProduceBursts:
         self._latency = latency
         self._authorized = broker.authorizer is not None
         self._gate = gate
-        self._throttling = broker.throttling
+        self._throttling = throttling = broker.throttling
+        self._note = throttling.floods.note if throttling is not None else None
 
     def dispatch(
         self,
@@ -66,6 +67,8 @@ class ProduceBursts:
             return None
         started_at = self._monotonic()
         burst = ProduceBurst(self, scan, started_at, session.listener)
+        if self._note is not None:
+            self._note(session.brought, scan.bytes_taken)
         throttling = self._throttling if self._throttling is not None and self._throttling.active else None
         shares = _shares(frames, start, scan.bytes_taken) if throttling is not None else {}
         for client_id, size_bytes in shares.items():

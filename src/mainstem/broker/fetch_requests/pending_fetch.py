@@ -257,10 +257,8 @@ class PendingFetch:
     async def _read_disks(self, bytes_max: int) -> None:
         broker, session = self._broker, self._call.session
         store = broker.store_for(session)
-        if broker.throttling is None or not broker.throttling.has_tenants:
-            await store.read(self._plan, bytes_max)
-            return
-        async with broker.read_turns.of(session.tenant):
+        tenants = broker.throttling is not None and broker.throttling.has_tenants
+        async with broker.read_turns.of(session.sharer, always=tenants):
             self._check_round()
             await store.read(self._plan, bytes_max)
 

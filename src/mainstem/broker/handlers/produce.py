@@ -205,7 +205,10 @@ def start(
 def _charged(broker: Broker, call: RequestContext, size_bytes: int) -> int:
     """Charge the client for a request; for how many ms it is throttled."""
     throttling = broker.throttling
-    if throttling is None or not throttling.active:
+    if throttling is None:
+        return 0
+    throttling.floods.note(call.session.brought, size_bytes)
+    if not throttling.active:
         return 0
     return throttling.produced(call.session, call.client_id, size_bytes)
 

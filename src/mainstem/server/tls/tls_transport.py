@@ -35,7 +35,7 @@ RECEIVED_BYTES_MAX = 256 * 1024
 """The most that one read from a socket usefully returns."""
 
 SHARED_BYTES_MAX = 32 * 1024
-"""The most that a connection has decrypted in a turn of the event loop while tenants share the node: some sixty
+"""The most that a connection has decrypted in a turn of the event loop while clients take turns: some sixty
 microseconds, for which all others wait. Reading takes a tenth more of the node's CPU time than with the most there
 is."""
 
@@ -96,7 +96,7 @@ class TlsListener:
         shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """`refused` is told in words why a connection ends, `done` of each handshake that succeeded. `shared` says
-        whether connections of several tenants bring batches, and read in short turns."""
+        whether connections take turns at bringing batches, and read in short ones."""
         self.certificate = certificate
         self.mapping = mapping
         self.handshakes = handshakes
