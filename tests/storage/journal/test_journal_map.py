@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, BlockHeader, position_of
@@ -124,6 +124,33 @@ def test_a_dump_restores_the_map_and_dropping_keeps_the_rest(
     copy.drop(before)
     kept = [header for header in headers if header.position >= position_of(before, 0)]
     assert [mark.start for mark in copy.dump().marks][:1] == [header.position for header in kept][:1]
+
+
+@given(blocks.filter(bool), st.integers(0, 59), st.integers(0, 2))
+@example([(0, True, 80, False), (0, False, 80, False), (0, True, 80, False)], 2, 0)
+@example([(0, True, 80, False), (1, True, 80, True), (0, False, 80, False), (0, True, 80, False)], 3, 2)
+def test_the_last_data_block_before_what_a_new_leader_replaced_is_no_control_block(
+    steps: list[tuple[int, bool, int, bool]], replaced_from: int, dropped: int
+) -> None:
+    """However many control blocks are in between: a mark that names one of them stands for data that nobody splits."""
+    journal_map, headers = filled(steps)
+    journal_map.drop(dropped)
+    replaced = headers[replaced_from % len(headers)]
+    group, first_index = replaced.group, max(replaced.index, journal_map.pruned(replaced.group) + 1)
+    live = [header for header in headers if header.group != group or header.index < first_index]
+
+    def last_data(of: int, blocks: list[BlockHeader]) -> int:
+        return max((it.index for it in blocks if it.group == of and it.kind == KIND_DATA), default=0)
+
+    known = last_data(group, [header for header in live if header.position >= position_of(dropped, 0)])
+    places = [header.position for header in headers if header not in live]
+    journal_map.superseded(group, first_index, places, known)
+    for mark in journal_map.dump().marks:
+        before = [header for header in live if header.position < mark.end]
+        assert mark.last_data == tuple(last_data(of, before) for of in range(GROUPS))
+    index = journal_map.dump().marks[-1].last[group] + 1 if journal_map.dump().marks else first_index
+    journal_map.add(BlockHeader(KIND_CONTROL, group, 2, index, 80, 0, 0, 0, position_of(99, 4096), 0, 0, 100))
+    assert journal_map.dump().marks[-1].last_data[group] == last_data(group, live)
 
 
 def test_a_cut_begins_a_mark_so_that_lag_is_told_exactly() -> None:

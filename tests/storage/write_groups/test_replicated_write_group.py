@@ -19,7 +19,7 @@ from mainstem.raft import ChangeKind, HardState, Membership, MembershipChange, M
 from mainstem.raft.messages import Append, Heartbeat, InstallSnapshot
 from mainstem.storage.cluster.queue_leadership import WriteGroupLeadership
 from mainstem.storage.errors import NotTheLeader, StorageFailed
-from mainstem.storage.journal.encoding.format import BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_CONTROL, KIND_DATA, KIND_NO_OP, BlockHeader
 from mainstem.storage.placement import Placement
 from mainstem.storage.queues.message_store import LocalMessageStore
 from mainstem.storage.write_groups import control, write_group
@@ -90,7 +90,7 @@ class Member:
     def install_snapshot(self, group: int, snapshot: Snapshot) -> None:
         raise AssertionError(f"nothing was pruned: {snapshot}")
 
-    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+    def superseded(self, group: int, first_index: int, positions: Sequence[int], last_data: int) -> None:
         self.dead += positions
 
     def leader_changed(self, group: int, leader_id: int, term: int) -> None: ...
@@ -719,6 +719,18 @@ def test_the_log_that_a_core_reads_tells_what_was_replaced() -> None:
     copy = WriteGroupBlocks()
     copy.load(blocks.dump())
     assert (copy.first_index(), copy.last_index()) == (1, 1), "what is not written is not kept"
+
+
+def test_a_log_knows_its_last_data_block_before_another_as_far_as_it_reaches_back() -> None:
+    blocks = WriteGroupBlocks()
+    for index, kind in enumerate((KIND_DATA, KIND_CONTROL, KIND_DATA, KIND_NO_OP, KIND_CONTROL), 1):
+        blocks.append(LogBlock(kind, 1, index))
+        assert blocks.written(BlockHeader(kind, 0, 1, index, 80, 0, 0, 0, 4096 + 80 * index, 0, 0, 0))
+    assert [blocks.last_data_before(index) for index in range(1, 8)] == [0, 1, 1, 3, 3, 3, 3]
+    blocks.forget_to(1)
+    assert [blocks.last_data_before(index) for index in range(1, 5)] == [0, 0, 0, 3]
+    blocks.forget_to(5)
+    assert blocks.last_data_before(6) == 0, "the journal does not have it any more"
 
 
 ARRIVAL = control.QueuesArrived(slot=7, before=1, number=1, behind=40)

@@ -70,7 +70,7 @@ class Alone:
 
     def wake(self) -> None: ...
 
-    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
+    def superseded(self, group: int, first_index: int, positions: Sequence[int], last_data: int) -> None:
         raise AssertionError("there is no other leader")
 
     def send_snapshot(self, group: int, message: InstallSnapshot) -> None:

@@ -205,7 +205,7 @@ class Departures:
         """Remove everything of a write group, as if it had never been here; no other task changes it meanwhile. The
         order matters: while log or manifest hold anything, the next start does it again."""
         state, journal = self._state, self._journal
-        state.journal_map.superseded(group.group, 1, group.blocks.places())
+        state.journal_map.superseded(group.group, 1, group.blocks.places(), last_data=0)
         try:
             await journal.index_anew({sequence_of(position) for position in state.journal_map.dead})
         except OSError as error:
@@ -217,7 +217,7 @@ class Departures:
         in_group = write_group_queues.only_in_group(placement, number)
         kept = write_group_queues.rows(state.table, lambda ids: in_group(ids) & self._has_gone_on(number, ids))
         await write_group_queues.replace(state.table, in_group, b"".join([piece async for piece in kept]))
-        state.journal_map.superseded(group.group, 1, group.begin_anew())
+        state.journal_map.superseded(group.group, 1, group.begin_anew(), last_data=0)
         state.moves.forget(number)
         await state.manifest.forget(group.group)
         await state.remote.forget(group.group)

@@ -309,7 +309,7 @@ class Snapshots:
         places = group.restart_behind(image.name)
         state.moves.learn(group.group, image.name.index, image.moves)
         group.hold()
-        state.journal_map.superseded(group.group, image.name.index + 1, places)
+        state.journal_map.superseded(group.group, image.name.index + 1, places, last_data=0)  # in the runs, all of it
 
     # --- statistics ---------------------------------------------------------------------------------------
 

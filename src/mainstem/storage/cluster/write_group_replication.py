@@ -454,8 +454,8 @@ class WriteGroupReplication:
     def wake(self) -> None:
         self._parts.write_loop.wake()
 
-    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
-        self._map.superseded(group, first_index, positions)
+    def superseded(self, group: int, first_index: int, positions: Sequence[int], last_data: int) -> None:
+        self._map.superseded(group, first_index, positions, last_data)
 
     def send_snapshot(self, group: int, message: InstallSnapshot) -> None:
         self._parts.snapshots.send(group, message)

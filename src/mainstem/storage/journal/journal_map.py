@@ -122,22 +122,28 @@ class JournalMap:
             self._grows_to = min(start + MARK_BYTES, position_of(sequence_of(start) + 1, 0))
         marks.append(self._mark(start, end, data_ms))
 
-    def superseded(self, group: int, first_index: int, positions: Iterable[int]) -> None:
-        """Mark the blocks at these positions dead: the write group's log differs from block `first_index` on."""
+    def superseded(self, group: int, first_index: int, positions: Iterable[int], last_data: int) -> None:
+        """Mark the blocks at these positions dead: the write group's log differs from block `first_index` on.
+        `last_data`: the last data block that the log has before that one (`WriteGroupBlocks.last_data_before`)."""
         self.dead.update(positions)
         last = first_index - 1
 
-        def cut(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(min(value, last) if at == group else value for at, value in enumerate(values))
+        def cut(values: Sequence[int], most: int) -> tuple[int, ...]:
+            return tuple(min(value, most) if at == group else value for at, value in enumerate(values))
 
-        for place in range(len(self._marks) - 1, -1, -1):
-            mark = self._marks[place]
-            if mark.last[group] <= last:
-                break
-            self._marks[place] = mark._replace(last=cut(mark.last), last_data=cut(mark.last_data))
         if self._gone.last[group] > last:  # the log begins anew
-            self._gone = self._gone._replace(last=cut(self._gone.last), last_data=cut(self._gone.last_data))
-        self._last, self._last_data = list(cut(self._last)), list(cut(self._last_data))
+            self._gone = self._gone._replace(last=cut(self._gone.last, last), last_data=cut(self._gone.last_data, last))
+        marks = self._marks
+        kept = len(marks)
+        while kept and marks[kept - 1].last[group] > last:
+            kept -= 1
+        # what is left of the log before its end is in the journal: in the first mark that is cut, or before
+        last_data = max(last_data, self._before(kept).last_data[group])
+        for place in range(kept, len(marks)):
+            mark = marks[place]
+            marks[place] = mark._replace(last=cut(mark.last, last), last_data=cut(mark.last_data, last_data))
+        newest = marks[-1] if marks else self._gone
+        self._last, self._last_data = list(newest.last), list(newest.last_data)
 
     @property
     def end(self) -> int:

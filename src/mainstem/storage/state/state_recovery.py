@@ -284,7 +284,7 @@ class Recovery:
             self._lost[number] = _Torn(hole, index, group.blocks.term(index - 1), known)
         if index <= group.last_index:
             _dropped, places = group.blocks.truncate(index)
-            self._state.journal_map.superseded(number, index, places)
+            self._state.journal_map.superseded(number, index, places, group.blocks.last_data_before(index))
         where = f"{segment_name(sequence_of(hole.start))} at byte {offset_of(hole.start)}"
         self._torn[number] = f"journal/{where} cannot be read, and block {index} of the group is not known behind it"
 
@@ -407,7 +407,8 @@ class Recovery:
             if header.position in dead:
                 journal_map.dead.add(header.position)
             elif dead:
-                journal_map.superseded(header.group, header.index, dead)
+                last_data = group.blocks.last_data_before(header.index)
+                journal_map.superseded(header.group, header.index, dead, last_data)
         if header.end > self._mapped:
             self._state.journal_map.add(header, live=header.position not in self._state.journal_map.dead)
 
@@ -431,7 +432,8 @@ class Recovery:
         run, self._run = self._run, []
         before = [group.blocks.read_again(copy) for copy in run]
         self._moved_from.update(map(sequence_of, before))
-        journal_map.superseded(header.group, run[0].index, before)
+        first = run[0].index
+        journal_map.superseded(header.group, first, before, group.blocks.last_data_before(first))
         self._logged += len(run)
         for copy in run:
             self._mapped_block(copy, live=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mainstem.raft import Compacted, Entry, Membership, Snapshot, Unavailable
-from mainstem.storage.journal.encoding.format import KIND_MEMBERSHIP, BlockHeader
+from mainstem.storage.journal.encoding.format import KIND_DATA, KIND_MEMBERSHIP, BlockHeader
 from mainstem.storage.write_groups.log_block import LogBlock
 
 HELD_BYTES_MAX = 16 << 20
@@ -184,6 +184,11 @@ class WriteGroupBlocks:
     def kind_of(self, index: int) -> int:
         """Kind of a block of the log."""
         return self._kinds[self._row(index)]
+
+    def last_data_before(self, index: int) -> int:
+        """Index of the last data block before a block; 0: the log has none there."""
+        end = min(index, self.last_index() + 1) - self._first
+        return self._first + row if end > 0 and (row := self._kinds[:end].tobytes().rfind(KIND_DATA)) >= 0 else 0
 
     def next_position(self, position: int) -> int:
         """Journal position of the log's first block behind a journal position; 0: there is none."""

@@ -413,7 +413,7 @@ class WriteGroupConsensus:
         """Drop the blocks from `first` on, because a new leader's log differs from there on."""
         dropped, places = self._blocks.truncate(first)
         self._driven.dropped(dropped, self.not_the_leader())
-        self._watcher.superseded(self._group, first, places)
+        self._watcher.superseded(self._group, first, places, self._blocks.last_data_before(first))
         self._membership_changed()
 
     def _membership_changed(self) -> None:

@@ -63,8 +63,9 @@ class Watcher(Protocol):
         """Have the write loop take a turn."""
         ...
 
-    def superseded(self, group: int, first_index: int, positions: Sequence[int]) -> None:
-        """Mark these journal positions dead: their blocks, from index `first_index` on, have left the log."""
+    def superseded(self, group: int, first_index: int, positions: Sequence[int], last_data: int) -> None:
+        """Mark these journal positions dead: their blocks, from index `first_index` on, have left the log, whose last
+        data block before is `last_data`; 0: there is none."""
         ...
 
     def send_snapshot(self, group: int, message: InstallSnapshot) -> None:

@@ -221,7 +221,8 @@ class WriteLoop:
         moved = self._groups[entry.group].copied(headers, [copy.source for copy in entry.copies])
         if moved:
             first = min(header.index for header in headers if header.position in moved)
-            self._map.superseded(entry.group, first, moved.values())
+            last_data = self._groups[entry.group].blocks.last_data_before(first)
+            self._map.superseded(entry.group, first, moved.values(), last_data)
         for header in headers:
             self._map.add(header, live=header.position in moved)
         if not entry.moved.done():
