@@ -4,7 +4,7 @@ way the batches come, and the response has the aborted transactions."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.kernel.fetch.fetch_requests import KERNELS
 from tests.kernel.fetch.fetch_world import World, asking, at, plan_of, records_of, resolver, whole
@@ -28,6 +28,10 @@ batches = st.lists(st.tuples(st.integers(1, 3), st.integers(70, 200)), min_size=
     version=st.sampled_from([4, 11, 12]),
     aborted=st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=200),
 )
+@example(  # a log start in the middle of a batch, where a transaction is open before it
+    added=[[(3, 100), (1, 100)]], unstable=3, offset=2, bytes_max=2000, committed=True, from_memory=False, version=12,
+    aborted=[],
+)  # fmt: skip
 def test_reads_end_at_the_last_stable_offset(
     added: list[list[tuple[int, int]]],
     unstable: int,

@@ -484,7 +484,8 @@ cdef class FetchPlan:
         if self.read_committed and last_stable < high_watermark:
             end = last_stable
             if next_offset > end:
-                row.part_count = <int32_t> self.parts_before(end, first_part)
+                # a log start in the middle of a batch holds up the end: the batch goes on behind it
+                row.part_count = <int32_t> self.parts_before(end, first_part) if row.fetch_offset < end else 0
                 next_offset = max(row.fetch_offset, end)
         row.next_offset = next_offset
         row.size = 0

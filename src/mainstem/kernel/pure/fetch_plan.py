@@ -298,7 +298,8 @@ class FetchPlan:
         if self.read_committed and row.last_stable < end:
             end = row.last_stable
             if next_offset > end:
-                records = _before(end, records)
+                # a log start in the middle of a batch holds up the end: the batch goes on behind it
+                records = _before(end, records) if row.fetch_offset < end else ()
                 next_offset = max(row.fetch_offset, end)
         row.next_offset = next_offset
         row.records = records
