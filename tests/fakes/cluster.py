@@ -19,11 +19,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, 
 from typing import Any
 
 import msgspec
+from tests.fakes.begun_calls import begun
 from tests.fakes.clock import LoopClock
 
 from mainstem.errors import MainstemError
 from mainstem.model import Buffer
 from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.prompt_future import PromptFuture
 from mainstem.raft import messages as raft
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused, RpcError
 from mainstem.rpc.handlers import BoundMethod, Handlers, RpcCall
@@ -192,7 +194,7 @@ class SimulatedNetwork:
     ) -> Reply[Any]:
         found, call = self._begin(caller, to, method, body, attached)
         try:
-            return arrived(method, found.handler(call) if found.prompt else await found.handler(call))
+            return arrived(method, found.handler(call) if found.prompt else await found.answer(call))
         except Exception as error:
             raise told(method, error) from error
 
@@ -294,6 +296,19 @@ class End:
     ) -> Reply[Any]:
         attached = b"".join(map(bytes, attachment))
         return await self._network.call(self, node_id, method, request, timeout_seconds, attached)
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[Any, Any],
+        request: Any,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[Any]] | None:
+        if not self._network.passes(self.node_id, node_id):
+            return None
+        return begun(self.call(node_id, method, request, attachment, timeout_seconds=timeout_seconds))
 
     def stream(
         self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float

@@ -10,13 +10,8 @@ from tests.fakes.simulated_loop import SimulatedLoop
 
 from mainstem.rpc.errors import Refused
 from mainstem.rpc.handlers import Handlers, RpcCall
-from mainstem.rpc.rpc_server import (
-    PROMPT_ANSWERS_MAX,
-    PROMPT_DELAY_SECONDS,
-    PROMPT_SMALL_BYTES,
-    RpcServer,
-    ServerConnection,
-)
+from mainstem.rpc.prompt_answers import PROMPT_ANSWERS_MAX, PROMPT_DELAY_SECONDS, PROMPT_SMALL_BYTES
+from mainstem.rpc.rpc_server import RpcServer, ServerConnection
 from mainstem.rpc.wire.call_state import CallAnswer, CallerConnection
 from mainstem.rpc.wire.hello import Hello
 from mainstem.rpc.wire.method import DONE, Method, Nothing, Reply

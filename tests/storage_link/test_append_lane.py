@@ -8,10 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
+from tests.fakes.begun_calls import begun
 from tests.fakes.simulated_loop import SimulatedLoop
 from tests.storage.small_node import new_batch
 
 from mainstem.model import AppendResult, Buffer, Outcome, queue_id_of
+from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.messages.brokers import AppendedBatch, AppendPart, BatchesAppended
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
@@ -37,6 +39,11 @@ class Nodes:
         """Nodes whose processes have ended."""
         self.held = asyncio.Event()
         self.held.set()
+        self.connected = True
+        """There are connections, over which calls can begin at once."""
+        self.reached = asyncio.Event()
+        """Set once calls that wait for a connection have one."""
+        self.reached.set()
         self.messages: list[tuple[int, list[bytes]]] = []
         """(node, batches) of each message that came."""
         self.appended: list[bytes] = []
@@ -50,6 +57,10 @@ class Nodes:
         *,
         timeout_seconds: float,
     ) -> Reply[Any]:
+        await self.reached.wait()
+        return await self._answer(node_id, request, attachment)
+
+    async def _answer(self, node_id: int, request: Any, attachment: Sequence[Buffer]) -> Reply[Any]:
         batches = list(map(bytes, attachment))
         if node_id in self.gone:
             raise ConnectionLost("cannot reach it") from ConnectionRefusedError()
@@ -63,6 +74,19 @@ class Nodes:
         if not led:
             raise WriteGroupsNotLed("not here")
         return Reply(BatchesAppended([[AppendResult(Outcome.OK, 0)] * len(part.batches) for part in request.parts]))
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[Any, Any],
+        request: Any,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[Any]] | None:
+        if not self.connected:
+            return None
+        return begun(self._answer(node_id, request, attachment))
 
     def stream(self, *_: Any, **__: Any) -> AsyncGenerator[Reply[Any], None]:
         raise AssertionError("nothing is streamed here")
@@ -95,13 +119,15 @@ class Lane:
 
 
 def told(story: Callable[[Lane], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
+    async def run(*, connected: bool) -> None:
         lane = Lane()
+        lane.nodes.connected = connected
         await story(lane)
         await lane.lane.close()
 
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        runner.run(run())
+    for connected in (True, False):
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+            runner.run(run(connected=connected))
 
 
 def test_what_is_appended_in_one_turn_is_one_message() -> None:
@@ -114,6 +140,24 @@ def test_what_is_appended_in_one_turn_is_one_message() -> None:
         assert lane.nodes.messages == [(1, [b"a", b"b", b"c"]), (1, [b"d"])]
         assert set(lane.outcomes.values()) == {Outcome.OK}
         assert lane.freed == 4
+
+    told(story)
+
+
+def test_no_message_passes_one_that_waits_for_a_connection() -> None:
+    async def story(lane: Lane) -> None:
+        lane.nodes.connected = False
+        lane.nodes.reached.clear()
+        lane.add(b"a")
+        await asyncio.sleep(0.1)
+        lane.nodes.connected = True
+        lane.add(b"b")
+        await asyncio.sleep(0.1)
+        lane.nodes.reached.set()
+        await asyncio.sleep(0.1)
+        lane.add(b"c")
+        await asyncio.sleep(0.1)
+        assert lane.nodes.appended == [b"a", b"b", b"c"]
 
     told(story)
 

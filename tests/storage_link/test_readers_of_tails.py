@@ -15,6 +15,7 @@ from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.model import Buffer, Outcome, QueueOffsets, QueueSlice
 from mainstem.ports import QueueAdmin
+from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED
 from mainstem.protocol.records import NewRecord, build_batch
@@ -54,6 +55,18 @@ class NotedCalls:
     ) -> Reply[ReplyT]:
         self.methods.append(method.name)
         return await self._calls.call(node_id, method, request, attachment, timeout_seconds=timeout_seconds)
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[ReplyT]] | None:
+        self.methods.append(method.name)
+        return self._calls.begin(node_id, method, request, attachment, timeout_seconds=timeout_seconds)
 
     def stream(
         self, node_id: int, method: Method[RequestT, ReplyT], request: RequestT, *, timeout_seconds: float

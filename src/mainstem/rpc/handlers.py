@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple
 
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
 
@@ -26,6 +27,7 @@ class RpcCall(NamedTuple, Generic[RequestT]):
 
 
 Unary = Callable[[RpcCall[RequestT]], Awaitable[Reply[ReplyT]]]
+Begin = Callable[[RpcCall[RequestT]], PromptFuture[Reply[ReplyT]] | None]
 Prompt = Callable[[RpcCall[RequestT]], Reply[ReplyT]]
 Streaming = Callable[[RpcCall[RequestT]], AsyncIterator[Reply[ReplyT]]]
 
@@ -35,7 +37,15 @@ class BoundMethod(NamedTuple):
 
     method: Method[Any, Any]
     handler: Callable[..., Any]
-    prompt: bool
+    prompt: bool = False
+    begin: Callable[[RpcCall[Any]], PromptFuture[Reply[Any]] | None] | None = None
+    """Begins the answer at once, where it can."""
+
+    def answer(self, call: RpcCall[Any]) -> Awaitable[Reply[Any]]:
+        """The one answer, for carriers of calls that have a task for each."""
+        begun = self.begin(call) if self.begin is not None else None
+        answer: Awaitable[Reply[Any]] = self.handler(call) if begun is None else begun
+        return answer
 
 
 class Handlers:
@@ -44,22 +54,30 @@ class Handlers:
     def __init__(self) -> None:
         self._methods: dict[int, BoundMethod] = {}
 
-    def unary(self, method: Method[RequestT, ReplyT], handler: Unary[RequestT, ReplyT]) -> None:
+    def unary(
+        self,
+        method: Method[RequestT, ReplyT],
+        handler: Unary[RequestT, ReplyT],
+        begin: Begin[RequestT, ReplyT] | None = None,
+    ) -> None:
+        """`begin`: is asked first, as soon as a request is there and in the order of requests, and answers without a
+        task of its own by a future, which may be cancelled; None: the handler answers. It must be brief."""
         assert not method.streams, f"{method.name} streams"
-        self._add(method, handler, prompt=False)
+        self._add(BoundMethod(method, handler, begin=begin))
 
     def prompt(self, method: Method[RequestT, ReplyT], handler: Prompt[RequestT, ReplyT]) -> None:
         """A handler that answers at once: it must be brief, since everything else waits meanwhile."""
         assert not method.streams, f"{method.name} streams"
-        self._add(method, handler, prompt=True)
+        self._add(BoundMethod(method, handler, prompt=True))
 
     def stream(self, method: Method[RequestT, ReplyT], handler: Streaming[RequestT, ReplyT]) -> None:
         assert method.streams, f"{method.name} does not stream"
-        self._add(method, handler, prompt=False)
+        self._add(BoundMethod(method, handler))
 
-    def _add(self, method: Method[Any, Any], handler: Callable[..., Any], *, prompt: bool) -> None:
-        assert method.number not in self._methods, f"method number {method.number} is taken"
-        self._methods[method.number] = BoundMethod(method, handler, prompt)
+    def _add(self, bound: BoundMethod) -> None:
+        number = bound.method.number
+        assert number not in self._methods, f"method number {number} is taken"
+        self._methods[number] = bound
 
     def find(self, number: int) -> BoundMethod | None:
         return self._methods.get(number)

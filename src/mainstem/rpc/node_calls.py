@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from mainstem.address import Address, parsed
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.client import Client
 from mainstem.rpc.errors import ConnectionLost
 from mainstem.rpc.wire.client_connection import Connect, connect_tcp
@@ -57,6 +58,19 @@ class NodeCalls:
     ) -> Reply[ReplyT]:
         """One request, one answer. Raises the method's refusals and `RpcError`."""
         return await self._client(node_id).call(method, request, attachment, timeout_seconds=timeout_seconds)
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[ReplyT]] | None:
+        """The same at once and without a task (`Client.begin`); None: it cannot be begun so."""
+        client = self._clients.get(node_id)
+        return client.begin(method, request, attachment, timeout_seconds=timeout_seconds) if client else None
 
     def stream(
         self, node_id: int, method: Method[RequestT, ReplyT], request: RequestT, *, timeout_seconds: float

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol
 
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
 from mainstem.raft import Message
 from mainstem.rpc.raft.raft_member import RaftMember
 from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
@@ -43,6 +44,19 @@ class CallsWithBytes(Calls, Protocol):
         *,
         timeout_seconds: float,
     ) -> Reply[ReplyT]: ...
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[RequestT, ReplyT],
+        request: RequestT,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[ReplyT]] | None:
+        """A call that is made at once, and answered by a future that may be cancelled. None: it can only be awaited;
+        nothing was sent. Raises ValueError for a message that is too large."""
+        ...
 
 
 class RaftTransport(Protocol):

@@ -7,7 +7,8 @@ its answers is no longer read from. If there are as many connections as there ma
 that waits for nothing here, so that idle clients keep no node out.
 
 A prompt method is answered without a task, while its bytes are being received: in the order of arrival, and
-without the cost of a task, as frequent small messages need it (`PromptAnswers`).
+without the cost of a task, as frequent small messages need it (`PromptAnswers`). An answer that a handler begins at
+once and ends later has no task either (`BegunAnswers`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import msgspec
 
 from mainstem.bounded_log import BoundedLog
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
+from mainstem.rpc.begun_answers import BegunAnswers
 from mainstem.rpc.errors import (
     IdentityMissing,
     IdentityRefused,
@@ -32,6 +35,7 @@ from mainstem.rpc.errors import (
     VersionMismatch,
 )
 from mainstem.rpc.handlers import BoundMethod, Handlers, RpcCall
+from mainstem.rpc.prompt_answers import PromptAnswers
 from mainstem.rpc.wire.call_state import STREAM_WINDOW_ITEMS, CalleeConnection
 from mainstem.rpc.wire.door import Door
 from mainstem.rpc.wire.frames import FRAME_BYTES_MAX, Frame, FrameKind, RpcErrorCode
@@ -47,52 +51,6 @@ from mainstem.supervised import Supervision
 log = logging.getLogger(__name__)
 
 _REQUEST, _CANCEL, _TELL = int(FrameKind.REQUEST), int(FrameKind.CANCEL), int(FrameKind.TELL)
-
-PROMPT_DELAY_SECONDS = 0.005
-"""The answer to a small prompt call waits for others at most this long: some turns of a busy loop…"""
-
-PROMPT_ANSWERS_MAX = 16
-"""…and until there were so many requests, those told included: a quarter of what a caller has under way
-(`raft_link.DELIVERIES_IN_FLIGHT_MAX`)."""
-
-PROMPT_SMALL_BYTES = 64 * 1024
-"""Larger requests are answered at once: windows in bytes fill fast."""
-
-
-class PromptAnswers:
-    """Gathers the answers to small prompt calls on one connection, and sends them together a moment later by `write`:
-    only the caller's bound on calls under way waits for these answers, and each by itself would cost both ends more
-    than the message."""
-
-    def __init__(self, write: Callable[[list[Buffer]], None]) -> None:
-        self._write = write
-        self._answers: list[Buffer] = []
-        self.requests = 0
-        """Requests since answers left last."""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, answer: list[Buffer], request_bytes: int) -> None:
-        """Add an answer; `request_bytes` is the size of its request's attachment."""
-        self._answers += answer
-        self.requests += 1
-        if self.requests >= PROMPT_ANSWERS_MAX or request_bytes >= PROMPT_SMALL_BYTES:
-            self.send()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PROMPT_DELAY_SECONDS, self.send)
-
-    def send(self) -> None:
-        """Write all waiting answers."""
-        self.forget()
-        if self._answers:
-            answers, self._answers, self.requests = self._answers, [], 0
-            self._write(answers)
-
-    def forget(self) -> None:
-        """Drop the waiting answers, and send nothing later."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
 
 CONNECTIONS_MAX = 512
 """A cluster of a hundred nodes with a few connections each, and the executors of a large split."""
@@ -197,6 +155,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._core = CalleeConnection(server.hello)
         self._calls: dict[int, _Running] = {}
         self._call_bytes = 0
+        self._begun = BegunAnswers(self._settled, self._late)
         self._writable = asyncio.Event()
         self._writable.set()
         self.where = "?"
@@ -222,7 +181,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether the peer is no node, and has no call under way."""
-        return self.node is None and not self._calls
+        return self.node is None and not self._calls and not self._begun
 
     # asyncio.BufferedProtocol
 
@@ -262,6 +221,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                     self._open(frame)
                 elif frame.kind == _TELL:
                     self._hear(frame)
+                elif frame.kind == _CANCEL and frame.request_id in self._begun:
+                    self._begun.cancel(frame.request_id)
                 elif running := self._calls.get(frame.request_id):
                     if frame.kind == _CANCEL:
                         running.task.cancel()
@@ -289,6 +250,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self._prompt_answers.forget()
+        self._begun.drop()
         for running in self._calls.values():
             running.task.cancel()
         self._forget()
@@ -310,7 +272,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._server.met(self._core.peer)
 
     def _open(self, request: Frame) -> None:
-        if request.request_id in self._calls:
+        if request.request_id in self._calls or request.request_id in self._begun:
             raise ProtocolViolation(f"request id {request.request_id} is still in use")
         found = self._server.handlers.find(request.code)
         if found is None:
@@ -332,20 +294,52 @@ class ServerConnection(asyncio.BufferedProtocol):
             )
         elif found.prompt:
             self._answer_promptly(request, found)
-        else:
+        elif self._has_room(request) and not (found.begin and self._begin(request, found.method, found.begin)):
             self._answer_by_task(request, found)
 
+    def _has_room(self, request: Frame) -> bool:
+        """Whether one more call may be open. If not, that is answered."""
+        count, held = len(self._calls) + len(self._begun), self._call_bytes + self._begun.bytes
+        if count < CALLS_MAX and held + _size_of(request) <= CALL_BYTES_MAX:
+            return True
+        what = f"{count} calls with {held} bytes are open"
+        self._write(self._core.fail(request.request_id, RpcErrorCode.OVERLOADED, what))
+        return False
+
+    def _begin(
+        self,
+        request: Frame,
+        method: Method[Any, Any],
+        begin: Callable[[RpcCall[Any]], PromptFuture[Reply[Any]] | None],
+    ) -> bool:
+        """Whether the answer is begun, or given."""
+        try:
+            answer = begin(self._call(request, method))
+        except msgspec.DecodeError as error:
+            self._write(self._core.fail(request.request_id, RpcErrorCode.MALFORMED, f"malformed: {error}"))
+        except Exception as error:
+            self._write(self._failure(request.request_id, method, error))
+        else:
+            if answer is None:
+                return False
+            self._begun.add(request.request_id, _size_of(request), method, answer, request.time_left_ms / 1000)
+        return True
+
+    def _settled(self, request_id: int, method: Method[Any, Any], answer: PromptFuture[Reply[Any]]) -> None:
+        """Send the answer, also to a peer that does not read: nothing is read from it meanwhile, so these are few."""
+        try:
+            buffers = self._core.reply(request_id, answer.result(), streams=False)
+        except asyncio.CancelledError:
+            buffers = self._core.fail(request_id, RpcErrorCode.FAILED, "cancelled")
+        except Exception as error:
+            buffers = self._failure(request_id, method, error)
+        self._write(buffers)
+
+    def _late(self, request_id: int, seconds: float) -> None:
+        self._write(self._core.fail(request_id, RpcErrorCode.DEADLINE, f"not done within {seconds} s"))
+
     def _answer_by_task(self, request: Frame, found: BoundMethod) -> None:
-        size = len(request.body) + len(request.attachment)
-        if len(self._calls) >= CALLS_MAX or self._call_bytes + size > CALL_BYTES_MAX:
-            self._write(
-                self._core.fail(
-                    request.request_id,
-                    RpcErrorCode.OVERLOADED,
-                    f"{len(self._calls)} calls with {self._call_bytes} bytes are open",
-                )
-            )
-            return
+        size = _size_of(request)
         credit = asyncio.Semaphore(STREAM_WINDOW_ITEMS)
         task = asyncio.get_running_loop().create_task(self._run(request, found.method, found.handler, credit))
         self._calls[request.request_id] = _Running(task, credit, size)
@@ -486,8 +480,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """Cancel the open calls, wait for them, close."""
+        self._begun.drop()
         tasks = [running.task for running in self._calls.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._transport.abort()
+
+
+def _size_of(request: Frame) -> int:
+    return len(request.body) + len(request.attachment)

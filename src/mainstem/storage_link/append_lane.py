@@ -16,13 +16,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from mainstem.model import AppendResult, Outcome
 from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import CallFailed, NotServed, Overloaded, RpcError
-from mainstem.rpc.messages.brokers import APPEND, AppendBatches, AppendPart
+from mainstem.rpc.messages.brokers import APPEND, AppendBatches, AppendPart, BatchesAppended
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
+from mainstem.rpc.wire.method import Reply
 from mainstem.storage_link.errors import NoLeader
 from mainstem.storage_link.leader_calls import LeaderAt, LeaderCalls, never_arrived
 
@@ -37,6 +39,8 @@ UNDER_WAY_MAX = 4
 
 APPEND_SECONDS_MAX = 30.0
 """As long as clients wait for an answer by default."""
+
+STOPS = "the broker stops"
 
 Settle = Callable[[Sequence[AppendResult]], None]
 
@@ -65,6 +69,10 @@ class _Message:
         self.size = sum(pending.size for pending in parts)
         self.sent_to: list[LeaderAt] = []
 
+    @property
+    def data(self) -> list[bytes]:
+        return [pending.data for pending in self.parts]
+
     def fail(self, outcome: Outcome, why: str | None = None) -> None:
         for pending in self.parts:
             pending.fail(outcome, why)
@@ -91,9 +99,13 @@ class AppendLane:
         self._waiting: list[PendingPart] = []
         self._queue: deque[_Message] = deque()
         self._under_way = 0
+        self._delivering = 0
+        """Of these, the ones that tasks deliver: what comes next must not pass them."""
         self._refused: list[_Message] = []
         self._numbers = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._begun: set[PromptFuture[Reply[BatchesAppended]]] = set()
+        """Answers that come without a task."""
 
     def add(self, pending: PendingPart) -> None:
         """Append these batches behind all that were added before."""
@@ -103,6 +115,8 @@ class AppendLane:
 
     async def close(self) -> None:
         """Appends under way are given up."""
+        for answer in tuple(self._begun):
+            answer.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -134,59 +148,81 @@ class AppendLane:
     def _send(self) -> None:
         while self._queue and not self._refused and self._under_way < UNDER_WAY_MAX:
             self._under_way += 1
-            self._begin(self._deliver(self._queue.popleft()))
+            message, leader = self._queue.popleft(), self._leaders.now(self._group)
+            try:
+                begun = self._asked_at_once(leader, message)
+            except Exception as error:
+                self._under_way -= 1
+                self._settle(message, leader, error)
+                if self._refused and not self._under_way:
+                    self._begin(self._send_again(leader))
+                continue
+            if begun is None:
+                self._delivering += 1
+                self._begin(self._deliver(message, leader))
+            else:
+                self._begun.add(begun)
+                begun.add_done_callback(partial(self._answered, message, leader))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, message: _Message) -> None:
-        leader = self._leaders.now(self._group)
-        try:
-            await self._ask(leader, message)
-        except NoLeader:
-            self._refused.append(message)
-        except asyncio.CancelledError:
-            self._end(message, Outcome.UNDECIDED, "the broker stops")
-            raise
-        except Exception as error:
-            log.error("write group %d: an append failed unexpectedly", self._group, exc_info=error)
-            self._end(message, Outcome.UNDECIDED, str(error))
-        finally:
-            self._under_way -= 1
-        if self._refused:
-            if not self._under_way:
-                await self._send_again(leader)
-        else:
-            self._send()
-
-    async def _ask(self, leader: LeaderAt, message: _Message) -> None:
-        """Have a node append a message, and settle it. Raises `NoLeader` when nothing of it was appended."""
+    def _asked_at_once(self, leader: LeaderAt, message: _Message) -> PromptFuture[Reply[BatchesAppended]] | None:
+        """Have a node append a message. None: nobody was asked, and nobody can be without a task. Raises `NoLeader`."""
         if leader.node_id == -1:
             raise NoLeader(f"write group {self._group} has no leader")
-        message.sent_to.append(leader)
-        request = AppendBatches(self._group, [pending.part for pending in message.parts])
+        if self._delivering:
+            return None
+        begun = self._leaders.calls.begin(
+            leader.node_id, APPEND, self._request(message), message.data, timeout_seconds=APPEND_SECONDS_MAX
+        )
+        if begun is not None:
+            message.sent_to.append(leader)
+        return begun
+
+    def _request(self, message: _Message) -> AppendBatches:
+        return AppendBatches(self._group, [pending.part for pending in message.parts])
+
+    def _answered(self, message: _Message, leader: LeaderAt, begun: PromptFuture[Reply[BatchesAppended]]) -> None:
+        self._begun.discard(begun)
         try:
-            reply = await self._leaders.calls.call(
-                leader.node_id,
-                APPEND,
-                request,
-                [pending.data for pending in message.parts],
-                timeout_seconds=APPEND_SECONDS_MAX,
+            reply: Reply[BatchesAppended] | Exception = begun.result()
+        except asyncio.CancelledError:
+            self._end(message, Outcome.UNDECIDED, STOPS)
+            return
+        except Exception as error:
+            reply = error
+        self._over(message, leader, reply)
+
+    async def _deliver(self, message: _Message, leader: LeaderAt) -> None:
+        message.sent_to.append(leader)
+        try:
+            reply: Reply[BatchesAppended] | Exception = await self._leaders.calls.call(
+                leader.node_id, APPEND, self._request(message), message.data, timeout_seconds=APPEND_SECONDS_MAX
             )
-        except (WriteGroupsNotLed, NotServed) as error:
-            raise NoLeader(str(error)) from error
-        except Overloaded as error:
-            self._end(message, Outcome.STORAGE_BUSY, str(error))
-        except CallFailed as error:
-            self._end(message, Outcome.UNDECIDED, str(error))
-        except RpcError as error:
-            if never_arrived(error):
-                raise NoLeader(str(error)) from error
-            log.info("write group %d: node %d did not answer an append: %s", self._group, leader.node_id, error)
-            self._end(message, Outcome.UNDECIDED, str(error))
-        else:
+        except asyncio.CancelledError:
+            self._end(message, Outcome.UNDECIDED, STOPS)
+            raise
+        except Exception as error:
+            reply = error
+        self._delivering -= 1
+        self._over(message, leader, reply)
+
+    def _over(self, message: _Message, leader: LeaderAt, reply: Reply[BatchesAppended] | Exception) -> None:
+        self._under_way -= 1
+        self._settle(message, leader, reply)
+        if not self._refused:
+            self._send()
+        elif not self._under_way:
+            self._begin(self._send_again(leader))
+
+    def _settle(self, message: _Message, leader: LeaderAt, reply: Reply[BatchesAppended] | Exception) -> None:
+        """Settle a message, or take it for refused when nothing of it was appended."""
+        if isinstance(reply, Reply) and len(reply.message.parts) != len(message.parts):
+            reply = ValueError(f"{len(reply.message.parts)} results of {len(message.parts)} appends")
+        if isinstance(reply, Reply):
             if reply.message.lacks_memory:
                 self._lacks_memory(leader.node_id)
             for number, wait_ms in reply.message.waits:
@@ -195,6 +231,18 @@ class AppendLane:
             self._let_go(message.size)
             for pending, results in zip(message.parts, reply.message.parts, strict=True):
                 pending.settle(results)
+        elif isinstance(reply, (NoLeader, WriteGroupsNotLed, NotServed)) or (
+            isinstance(reply, RpcError) and never_arrived(reply)
+        ):
+            self._refused.append(message)
+        elif isinstance(reply, Overloaded):
+            self._end(message, Outcome.STORAGE_BUSY, str(reply))
+        else:
+            if not isinstance(reply, RpcError):
+                log.error("write group %d: an append failed unexpectedly", self._group, exc_info=reply)
+            elif not isinstance(reply, CallFailed):
+                log.info("write group %d: node %d did not answer an append: %s", self._group, leader.node_id, reply)
+            self._end(message, Outcome.UNDECIDED, str(reply))
 
     def _end(self, message: _Message, outcome: Outcome, why: str | None = None) -> None:
         self._let_go(message.size)

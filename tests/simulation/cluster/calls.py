@@ -13,10 +13,12 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
+from tests.fakes.begun_calls import begun
 from tests.simulation.cluster.lives import ClusterLoop, Life
 from tests.simulation.cluster.network import SimulatedNetwork
 
 from mainstem.model import Buffer
+from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import CallFailed, ConnectionLost, DeadlineExceeded, NotServed, Refused
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.wire.identity import Identity
@@ -72,6 +74,20 @@ class SimulatedCalls:
         attached = b"".join(map(bytes, attachment))
         async with aclosing(self._replies(node_id, method, request, timeout_seconds, attached)) as replies:
             return await anext(replies)
+
+    def begin(
+        self,
+        node_id: int,
+        method: Method[Any, Any],
+        request: Any,
+        attachment: Sequence[Buffer] = (),
+        *,
+        timeout_seconds: float,
+    ) -> PromptFuture[Reply[Any]] | None:
+        callee, _ = self._board.served.get(node_id, (None, None))
+        if callee is None or not self._board.passes(self._life, callee):
+            return None
+        return begun(self.call(node_id, method, request, attachment, timeout_seconds=timeout_seconds))
 
     def stream(
         self, node_id: int, method: Method[Any, Any], request: Any, *, timeout_seconds: float
@@ -130,7 +146,7 @@ class SimulatedCalls:
                     async for reply in replies:
                         await answers.put(encoded(reply))
             else:
-                await answers.put(encoded(found.handler(call) if found.prompt else await found.handler(call)))
+                await answers.put(encoded(found.handler(call) if found.prompt else await found.answer(call)))
         except Refused as error:
             await answers.put(error if isinstance(error, method.refusals) else CallFailed(str(error)))
         except TimeoutError as error:

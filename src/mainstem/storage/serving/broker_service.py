@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from mainstem.errors import LeaderMissing
@@ -77,6 +78,40 @@ class _Turn:
         self.waiting = 0
 
 
+class _Appending(PromptFuture[Reply[BatchesAppended]]):
+    """The answer to an append: settled when the last of its parts is."""
+
+    __slots__ = ("_lacks_memory", "_left", "_parts", "waits")
+
+    def __init__(self, count: int, lacks_memory: Callable[[], bool]) -> None:
+        super().__init__()
+        self._parts: list[list[AppendResult]] = [[]] * count
+        self._left = count + 1
+        """Parts that are not settled; one more until all have begun."""
+        self._lacks_memory = lacks_memory
+        self.waits: list[tuple[int, int]] = []
+        """Parts whose clients are to wait, and for how many ms."""
+
+    def appended(self, number: int, appended: PromptFuture[list[AppendResult]]) -> None:
+        if self.done():  # the broker waits no longer, or another part has failed
+            return
+        if appended.cancelled():
+            self.cancel()
+        elif (error := appended.exception()) is not None:
+            self.set_exception(error)
+        else:
+            self.settle(number, list(appended.result()))
+
+    def settle(self, number: int, results: list[AppendResult]) -> None:
+        self._parts[number] = results
+        self.one_settled()
+
+    def one_settled(self) -> None:
+        self._left -= 1
+        if not self._left and not self.done():
+            self.set_result(Reply(BatchesAppended(self._parts, self._lacks_memory(), self.waits)))
+
+
 class BrokerService:
     """The handlers of all calls but those about tails (`tail_sessions.py`)."""
 
@@ -100,7 +135,7 @@ class BrokerService:
         """Write groups that this node was elected to lead just now, while appends wait for it."""
 
     def register(self, handlers: Handlers) -> None:
-        handlers.unary(APPEND, self._append)
+        handlers.unary(APPEND, self._append, self._begin_append)
         handlers.unary(MEMORY, self._memory)
         handlers.unary(READ, self._read)
         handlers.unary(OFFSETS, self._offsets)
@@ -112,71 +147,59 @@ class BrokerService:
 
     # --- append -------------------------------------------------------------------------------------------
 
-    async def _append(self, call: RpcCall[AppendBatches]) -> Reply[BatchesAppended]:
+    def _begin_append(self, call: RpcCall[AppendBatches]) -> PromptFuture[Reply[BatchesAppended]] | None:
         """Append all parts within one turn of the event loop, in the order in which the broker's messages come, and
-        answer when the last of them is as durable as it asks for."""
+        answer when the last of them is as durable as it asks for. None: appends to the write group wait here."""
         group = call.request.group
-        turn = self._turns.get(group)
-        waits: list[tuple[int, int]] = []
-        if turn is None and self._leadership.takes(group):
-            return await self._settled(call, self._begun(call, waits), waits)
+        if group in self._turns or not self._leadership.takes(group):
+            return None
+        return self._begun(call)
+
+    async def _append(self, call: RpcCall[AppendBatches]) -> Reply[BatchesAppended]:
+        """Append all parts when this node leads the write group and what came before is appended."""
+        group = call.request.group
         turn = self._turns.setdefault(group, _Turn())
         turn.waiting += 1
         try:
             async with turn.lock:
                 await self._leadership.elected(group)
-                begun = self._begun(call, waits)
+                begun = self._begun(call)
         finally:
             turn.waiting -= 1
             if not turn.waiting and self._turns.get(group) is turn:
                 del self._turns[group]
-        return await self._settled(call, begun, waits)
+        return await begun
 
-    def _begun(
-        self, call: RpcCall[AppendBatches], waits: list[tuple[int, int]]
-    ) -> list[PromptFuture[list[AppendResult]] | AppendResult]:
-        """Append all parts, and note whose clients are to wait. Raises `WriteGroupsNotLed` before anything is
-        appended."""
+    def _begun(self, call: RpcCall[AppendBatches]) -> PromptFuture[Reply[BatchesAppended]]:
+        """Append all parts. Raises `WriteGroupsNotLed` before anything is appended."""
         request, attachment = call.request, memoryview(call.attachment)
         if not self._leadership.takes(request.group):
             raise WriteGroupsNotLed(f"write group {request.group} is not led here")
         in_sync = len(self._leadership.replicas(request.group).in_sync)
-        appending: list[PromptFuture[list[AppendResult]] | AppendResult] = []
+        answer = _Appending(len(request.parts), self._lacks_memory)
         position = 0
         for number, part in enumerate(request.parts):
             start = position
             batches, position = _batches_of(part, attachment, position)
             client = client_of(part.client)
             if client is not None and (refusal := self._clients.refusal(client)) is not None:
-                appending.append(AppendResult(Outcome.STORAGE_BUSY, message=refusal))
+                answer.settle(number, [AppendResult(Outcome.STORAGE_BUSY, message=refusal)] * len(batches))
                 continue
             if part.copies_min > in_sync:
-                appending.append(AppendResult(Outcome.STORAGE_BUSY))
+                answer.settle(number, [AppendResult(Outcome.STORAGE_BUSY)] * len(batches))
                 continue
             if client is not None and (seconds := self._clients.brought(client, position - start)):
-                waits.append((number, max(1, round(1000 * seconds))))
-            appending.append(
-                self._messages.append(
-                    batches,
-                    part.acks,
-                    copies_min=part.copies_min,
-                    owner_epoch=part.owner_epoch,
-                    transaction=part.transaction,
-                )
+                answer.waits.append((number, max(1, round(1000 * seconds))))
+            appended = self._messages.append(
+                batches,
+                part.acks,
+                copies_min=part.copies_min,
+                owner_epoch=part.owner_epoch,
+                transaction=part.transaction,
             )
-        return appending
-
-    async def _settled(
-        self,
-        call: RpcCall[AppendBatches],
-        appending: list[PromptFuture[list[AppendResult]] | AppendResult],
-        waits: list[tuple[int, int]],
-    ) -> Reply[BatchesAppended]:
-        results = [
-            [begun] * len(part.batches) if isinstance(begun, AppendResult) else list(await begun)
-            for part, begun in zip(call.request.parts, appending, strict=True)
-        ]
-        return Reply(BatchesAppended(results, self._lacks_memory(), waits))
+            appended.add_done_callback(partial(answer.appended, number))
+        answer.one_settled()
+        return answer
 
     async def _memory(self, call: RpcCall[Nothing]) -> Reply[Nothing]:
         while self._lacks_memory():  # noqa: ASYNC110  # the journal tells nobody
