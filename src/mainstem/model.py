@@ -245,7 +245,7 @@ def slot_of(queue_id: int) -> int:
 def is_slot_table(slots: Sequence[int], write_groups: int) -> bool:
     """Whether these are the write groups of all slots of one or more classes."""
     classes, rest = divmod(len(slots), SLOTS)
-    return not rest and 1 <= classes <= CLASSES_MAX and all(0 <= group < write_groups for group in slots)
+    return not rest and 1 <= classes <= CLASSES_MAX and min(slots) >= 0 and max(slots) < write_groups
 
 
 def all_slots(slots: Sequence[int]) -> list[int]:

@@ -552,7 +552,7 @@ class StorageParts:
     def _spread(self) -> None:
         """Have batches go where the placement and the fences say, and write groups go on that waited for a fence."""
         self.placement.shut = shut = self.state.moves.shut
-        self.messages.spread(self.placement.slots, shut)
+        self.messages.spread(self.placement.routes, shut)
         for group in self.groups:
             group.fences_changed()
 

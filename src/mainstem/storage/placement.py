@@ -21,7 +21,16 @@ from typing import NamedTuple
 import numpy
 import numpy.typing
 
-from mainstem.model import CLASSED, CLASSES_MAX, PARTITION_BITS, SLOTS, all_slots, is_slot_table, slot_of
+from mainstem.model import (
+    CLASSED,
+    CLASSES_MAX,
+    PARTITION_BITS,
+    SLOTS,
+    SLOTS_OF_ALL,
+    all_slots,
+    is_slot_table,
+    slot_of,
+)
 from mainstem.storage.extents.extent_index import QueueIds, Rows
 from mainstem.storage.extents.offset_gaps import NO_GAPS, OffsetGaps
 
@@ -95,7 +104,8 @@ class Placement:
         assert is_slot_table(slots, groups)
         assert len(self._only) <= groups, "write groups stay"
         self._of_metadata, self._numbers, self._others = all_slots(slots), numbers, others
-        self._table_of_metadata = numpy.array(self._of_metadata, numpy.int64)
+        known = numpy.array(slots, numpy.int64)  # not of all there can be: that takes a millisecond
+        self._table_of_metadata = numpy.concatenate((known, numpy.resize(known[:SLOTS], SLOTS_OF_ALL - len(known))))
         settled = sorted(slot for slot in numbers if slot < len(slots) and not others.get(slot))
         self._settled = numpy.array(settled, numpy.int64)
         self._classes = {}
@@ -109,22 +119,27 @@ class Placement:
         """The log of a write group says that a slot has come to it, with its move of this number."""
         if number >= self._placed.get(slot, (0, 0))[1]:
             self._placed[slot] = group, number
-            self._spread()
+            self._put(slot)
 
     def _spread(self) -> None:
         """Make the tables of both answers."""
-        slots, table = list(self._of_metadata), self._table_of_metadata.copy()
-        routes = table.copy()
+        slots, homes = self._of_metadata.copy(), self._of_metadata.copy()
+        table, routes = self._table_of_metadata.copy(), self._table_of_metadata.copy()
         for slot, others in self._others.items():
             if others and slot < len(slots):  # until a log says more, it is where it was first
-                table[slot] = others[0]
-        for slot, (group, number) in self._placed.items():
-            if group >= len(self._only):
-                continue
-            table[slot] = group
-            if number >= self._numbers.get(slot, 0):
-                slots[slot] = routes[slot] = group
-        self.slots, self._routes, self._table, self._homes = slots, routes, table, table.tolist()
+                table[slot] = homes[slot] = others[0]
+        self.slots, self.routes, self._table, self._homes = slots, routes, table, homes
+        for slot in self._placed:
+            self._put(slot)
+
+    def _put(self, slot: int) -> None:
+        """Have both answers go by what a log says of a slot."""
+        group, number = self._placed[slot]
+        if group >= len(self._only):
+            return
+        self._table[slot] = self._homes[slot] = group
+        if number >= self._numbers.get(slot, 0):
+            self.slots[slot] = self.routes[slot] = group
 
     def remember(self, queue_id: int, stays: Sequence[Stay]) -> None:
         """The history of a queue is this from now on."""
@@ -234,7 +249,7 @@ class Placement:
 
     def routes_of(self, queue_ids: QueueIds) -> WriteGroups:
         """The write group that takes the appends of each queue now, in their order."""
-        found: WriteGroups = self._routes[slots_of(queue_ids)]
+        found: WriteGroups = self.routes[slots_of(queue_ids)]
         return found
 
     def has_moved(self, queue_id: int) -> bool:

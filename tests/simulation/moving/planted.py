@@ -12,7 +12,7 @@ from mainstem.nameserver.state.moving_slots import MovingSlots
 from mainstem.storage.cluster.slot_mover import SlotMover
 from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.extents.offset_gaps import NO_GAPS
-from mainstem.storage.placement import Placement
+from mainstem.storage.placement import Placement, WriteGroups
 from mainstem.storage.reading.remote_reads import RemoteReads
 from mainstem.storage.role import Storage
 
@@ -27,8 +27,8 @@ def _fence_ignored(storage: Storage) -> None:
     """Batches are taken behind a fence, in the write group before."""
     spread = storage.messages.spread
 
-    def unfenced(slots: Sequence[int], fenced: Collection[int] = ()) -> None:
-        spread(slots)
+    def unfenced(routes: WriteGroups, fenced: Collection[int] = ()) -> None:
+        spread(routes)
 
     storage.messages.spread = unfenced  # type: ignore[method-assign]
 

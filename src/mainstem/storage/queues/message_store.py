@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy
+
 from mainstem.kernel import FetchPlan, FollowedLog, ProduceScan, WriteGroupLog, append_all
 from mainstem.model import (
     AppendResult,
@@ -33,6 +35,7 @@ from mainstem.model import (
 )
 from mainstem.ports import Clock, ReadPlan
 from mainstem.prompt_future import PromptFuture
+from mainstem.storage.placement import WriteGroups
 from mainstem.storage.queues.hand_overs import HandOvers, HeldAppend
 from mainstem.storage.queues.transaction_checks import TransactionChecks
 from mainstem.storage.reading.offset_lookup import OffsetLookup
@@ -115,12 +118,12 @@ class LocalMessageStore:
     def appended_batches(self) -> int:
         return sum(group.log.appended_batches for group in self._groups)
 
-    def spread(self, slots: Sequence[int], fenced: Collection[int] = ()) -> None:
-        """There are as many write groups as there are, and slots belong to them like this; those that are fenced take
-        no batches. The tables of slots and logs change in place, for all that hold them."""
+    def spread(self, routes: WriteGroups, fenced: Collection[int] = ()) -> None:
+        """There are as many write groups as there are, and all slots that there can be belong to them like this; those
+        that are fenced take no batches. The tables of slots and logs change in place, for all that hold them."""
         self._logs += [None for _ in range(len(self._logs), len(self._groups))]
         self._takers[:] = [*self._logs, None]
-        self._slots[:] = memoryview(array("H", all_slots(slots)))
+        self._slots[:] = routes.astype(numpy.uint16).data
         self._taking[:] = self._slots
         for slot in fenced:
             self._taking[slot] = len(self._logs)
