@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
 
-from mainstem.kernel import DurableWriter, pure
+from mainstem.kernel import DurableWriter, pure, write_pieces
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
+from mainstem.storage.disks import disk_files
 from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_files import DiskFiles
 from mainstem.storage.disks.disk_reads import DirectReads
@@ -105,6 +106,41 @@ def test_a_small_write_without_sync_is_whole_and_never_made_by_the_loop_unless_t
         over.set()
         await asyncio.gather(task, writing)
         assert await file.read(0, 20) == b"\0\0\0abcdef"
+        await file.close()
+        await files.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("room", [0, ROOM_BYTES_MIN], ids=["a thread", "at once"])
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut short"])
+def test_much_is_written_in_pieces_and_whole_though_one_is_cut_short(
+    tmp_path: Path, room: int, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def in_pieces(descriptor: int, position: int, buffers: Any, piece: int, flags: int = 0) -> int:
+        assert piece == disk_files.WRITE_PIECE_BYTES
+        written = write_pieces(descriptor, position, buffers, piece, flags)
+        calls.append(written)
+        if cut:  # the last byte is not written
+            written -= 1
+            os.pwrite(descriptor, bytes([buffers[-1][-1] ^ 255]), position + written)
+        return written
+
+    monkeypatch.setattr(disk_files, "write_pieces", in_pieces)
+    parts = [os.urandom(size) for size in (1, disk_files.WRITE_PIECE_BYTES, 3 * disk_files.WRITE_PIECE_BYTES + 7)]
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        files.room = PageCacheRoom(lambda: room)
+        file = await files.open("journal/one", create=True)
+        await file.write(5, parts)
+        await file.write(1 << 20, [bytes(disk_files.WRITE_AT_ONCE_BYTES), *parts])
+        assert len(calls) >= 2, "the loop wrote in pieces, and the thread for much"
+        assert await file.read(5, len(b"".join(parts))) == b"".join(parts)
+        behind = (1 << 20) + disk_files.WRITE_AT_ONCE_BYTES
+        assert await file.read(behind, 1 << 20) == b"".join(parts)
         await file.close()
         await files.close()
 

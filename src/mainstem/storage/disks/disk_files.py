@@ -63,7 +63,7 @@ from a thread takes several turns of a busy event loop. Tenants that share a nod
 write no more together."""
 
 WRITE_PIECE_BYTES = 128 * 1024
-"""The caller's writes go to the page cache in such pieces. Linux takes the memory for a piece together if it can: for
+"""Writes without sync go to the page cache in such pieces. Linux takes the memory for a piece together if it can: for
 a megabyte it goes to the largest free stretches there are, which on a virtual machine the host has often taken back
 (2.2 ms for a megabyte, in place of 0.16), while pieces find room in between first. Zeros are written in the same ones
 (`DurableWriter.begin_zeros`), so that what they take tells what a write will."""
@@ -260,10 +260,10 @@ class DiskFile:
         if size <= WRITE_AT_ONCE_BYTES:
             if not self._written_at_once(position, buffers, size):
                 self._copied = True
-                await self._copies.run(partial(write_all, descriptor, position, buffers))
+                await self._copies.run(partial(_write_whole, descriptor, position, buffers, size))
         else:
             self._copied_much = True
-            await self._large_copies.run(partial(write_all, descriptor, position, buffers))
+            await self._large_copies.run(partial(_write_whole, descriptor, position, buffers, size))
 
     def _written_at_once(self, position: int, buffers: Sequence[Buffer], size: int) -> bool:
         """Write these `size` bytes if that needs no wait for the disk. False: nothing is known to be written."""
@@ -356,6 +356,12 @@ class DiskFile:
 
 async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.shield(asyncio.wrap_future(executor.submit(function, *args, **kwargs)))
+
+
+def _write_whole(descriptor: int, position: int, buffers: Sequence[Buffer], size: int) -> None:
+    """Write buffers of `size` bytes together, in pieces; where one of them was cut short, all of it once more."""
+    if size <= WRITE_PIECE_BYTES or write_pieces(descriptor, position, buffers, WRITE_PIECE_BYTES) != size:
+        write_all(descriptor, position, buffers)
 
 
 def _close_result(job: Future[ReadableFile]) -> None:
