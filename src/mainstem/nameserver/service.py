@@ -28,6 +28,7 @@ from mainstem.rpc.messages.metadata import (
     FOLLOW,
     HEARTBEAT,
     INTRODUCE,
+    LEADERS,
     OFFER_SNAPSHOT,
     REACH,
     ChangeMember,
@@ -91,6 +92,7 @@ class Service:
         handlers.unary(CHANGE_MEMBER, self._change_member)
         handlers.prompt(HEARTBEAT, heartbeats.answer)
         handlers.unary(REACH, heartbeats.reacher.answer)
+        handlers.prompt(LEADERS, heartbeats.leaders_asked.answer)
         handlers.unary(OFFER_SNAPSHOT, transfer.take)
         handlers.stream(FETCH_SNAPSHOT, transfer.give)
         handlers.stream(FOLLOW, self._follow)

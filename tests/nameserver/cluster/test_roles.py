@@ -53,6 +53,29 @@ def test_replicas_are_placed_where_they_are_stored_and_clients_are_sent_to_broke
     simulate(scenario())
 
 
+def test_nodes_that_no_leader_of_the_metadata_hears_tell_each_other_who_leads() -> None:
+    async def scenario() -> None:
+        cluster = await trio_and_two(73)
+        cluster.roles[6] = (NodeRole.BROKER,)
+        broker = (await cluster.start(6)).lookups
+        cluster.running[4].learned_leader(0, 4, 1)
+        await cluster.until(lambda: broker.heard(0) == (4, 1))
+        cluster.network.split({1, 2, 3}, {4, 5, 6})
+        await asyncio.sleep(5)
+        cluster.running[5].learned_leader(0, 5, 2)
+        await cluster.until(lambda: broker.heard(0) == (5, 2))
+        assert cluster.running[1].lookups.heard(0)[1] == 1, "it has heard nothing"
+        cluster.network.split({1, 2, 3, 4, 5}, {6})
+        cluster.running[4].learned_leader(0, 4, 3)
+        await asyncio.sleep(10)
+        assert broker.heard(0) == (5, 2), "it hears nobody"
+        cluster.network.heal()
+        await cluster.until(lambda: all(it.lookups.heard(0) == (4, 3) for it in cluster.running.values()))
+        await cluster.close()
+
+    simulate(scenario())
+
+
 def test_a_stopped_node_names_the_others_that_hold_something_by_its_metadata() -> None:
     async def scenario() -> None:
         cluster = await trio_and_two(70)

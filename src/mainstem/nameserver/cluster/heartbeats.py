@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from mainstem.model import LevelRange, NodeRole
 from mainstem.nameserver.cluster.clocks import Clocks
+from mainstem.nameserver.cluster.leaders_asked import LeadersAsked
 from mainstem.nameserver.cluster.log_positions import LogPositions
 from mainstem.nameserver.cluster.node_liveness import (
     QUICK_SECONDS,
@@ -102,6 +103,7 @@ class Heartbeats:
         self.positions = LogPositions()
         """How far other nodes are, as this node heard while it leads."""
         self.reacher = Reacher(node_id, ports.calls)
+        self.leaders_asked = LeadersAsked(leaders, ports.calls)
         self._dead_asked_at = ports.clock.monotonic()
         self._clocks = Clocks(node_id, ports.clock)
         self._now = asyncio.Event()
@@ -168,8 +170,19 @@ class Heartbeats:
             await self._lead()
         elif not (leader := self._group.whom_to_ask()):
             self._quotas_used()  # this node's parts run out, whether anybody hears of them or not
+            await self._ask_who_leads()
         elif not await self._tell(leader):
             self._group.asked_in_vain()
+            await self._ask_who_leads()
+
+    async def _ask_who_leads(self) -> None:
+        nodes = self._replica.state.node_table.nodes.values()
+        stores = [node.node_id for node in nodes if node.stores and node.node_id != self._node_id]
+        await self.leaders_asked.ask([it for it in stores if not self._is_dead(it)], self._groups())
+
+    def _is_dead(self, node_id: int) -> bool:
+        verdict = self.verdicts.get(node_id)
+        return verdict is not None and verdict.state is NodeState.DEAD
 
     async def _tell(self, leader: int, *, leaves: bool = False) -> bool:
         """Whether the leader heard it; `leader` 0: no node is asked."""

@@ -492,6 +492,12 @@ class Reached(msgspec.Struct, frozen=True):
 # --- snapshots and followers ----------------------------------------------------------------------------
 
 
+class LeadersTold(msgspec.Struct, frozen=True):
+    """The leaders of write groups that a node knows."""
+
+    leaders: WriteGroupLeaders
+
+
 class OfferSnapshot(msgspec.Struct, frozen=True):
     """The leader of `term` asks a member to fetch its snapshot."""
 
@@ -593,4 +599,5 @@ CHANGE_MEMBER = Method(
 FOLLOW = Method(86, "metadata.follow", Follow, FollowPart, (NotAvailable,), streams=True, nodes_only=True)
 REACH = Method(87, "metadata.reach", Reach, Reached, nodes_only=True)
 COMMITTED = Method(88, "metadata.committed", Nothing, Committed, (NotAvailable,), nodes_only=True)
+LEADERS = Method(90, "metadata.leaders", Nothing, LeadersTold, nodes_only=True)
 QUORUM_POSITIONS = Method(89, "metadata.quorum_positions", Nothing, QuorumTold, (NotMetadataLeader,), nodes_only=True)
