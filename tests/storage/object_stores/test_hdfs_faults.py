@@ -5,6 +5,7 @@ hdfs-native are taken for what they are, and that its client goes on when the na
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -16,13 +17,18 @@ from tests.storage.object_stores.servers import hdfs_server
 
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.object_stores.config import ObjectStoreConfig
-from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectExists, ObjectStoreOutage
+from mainstem.storage.object_stores.errors import (
+    ObjectAbsent,
+    ObjectExists,
+    ObjectStoreOutage,
+    ObjectStoreTimedOut,
+)
 from mainstem.storage.object_stores.urls import open_object_store, parsed_url, plain_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytest.importorskip("hdfs_native")
+hdfs_native = pytest.importorskip("hdfs_native")
 
 pytestmark = pytest.mark.long
 
@@ -122,5 +128,27 @@ def test_a_name_node_that_is_away_is_an_outage_and_work_goes_on_when_it_is_back(
             with pytest.raises(ObjectExists):
                 await store.write("c", CONTENT)
             assert [one.name for one in await store.page_for_upkeep("")] == ["a/b", "c"]
+
+    asyncio.run(story())
+
+
+def test_no_writer_waits_for_a_silent_name_node_when_it_is_collected(name_node: str) -> None:
+    """A file of Python's closes itself when it is collected. It would do so in the event loop's thread, which serves
+    clients, and for as long as the name node says nothing."""
+
+    async def story() -> None:
+        async with wire_to(name_node) as wire, asyncio.timeout(PATIENCE_SECONDS):
+            config = ObjectStoreConfig(request_timeout_seconds=SILENCE_SECONDS)
+            store = plain_store(parsed_url(f"hdfs://127.0.0.1:{wire.port}/collected"), config)
+
+            async def parts() -> AsyncIterator[bytes]:
+                yield CONTENT
+                assert not [one for one in gc.get_objects() if isinstance(one, hdfs_native.FileWriter)]
+                wire.is_silent = True
+
+            with pytest.raises(ObjectStoreTimedOut):
+                await store.write_parts("a/b", parts)
+            gc.collect()
+            wire.mend()
 
     asyncio.run(story())

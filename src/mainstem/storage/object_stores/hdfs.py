@@ -17,7 +17,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hdfs_native import Client, FileStatus, WriteOptions
 
@@ -37,6 +37,9 @@ from mainstem.storage.object_stores.errors import (
 )
 from mainstem.storage.object_stores.folders import page_of
 from mainstem.storage.object_stores.names import UNFINISHED, checked, checked_folder
+
+if TYPE_CHECKING:
+    from hdfs_native._internal import RawFileWriter
 
 T = TypeVar("T")
 
@@ -88,7 +91,7 @@ class HdfsObjectStore:
         path = self._path(name)
         unfinished = f"{path.rpartition('/')[0]}/{UNFINISHED}{secrets.token_hex(8)}"
         try:
-            writer = await self._run(name, lambda: self._client.create(unfinished, WriteOptions(create_parent=True)))
+            writer = await self._run(name, lambda: self._created(unfinished))
             async for part in parts():
                 await self._run(name, partial(writer.write, part))
             await self._run(name, writer.close)
@@ -113,6 +116,13 @@ class HdfsObjectStore:
     async def page_for_upkeep(self, prefix: str, after: str = "") -> list[ListedObject]:
         checked_folder(prefix)
         return await self._run(prefix, lambda: page_of(self._entries, prefix, after))
+
+    def _created(self, path: str) -> RawFileWriter:
+        """A new file, without the wrapper of hdfs-native: that is a file of Python's, which closes itself once more
+        when it is collected, in whichever thread this is. The event loop then waits for a name node that says
+        nothing."""
+        writer: RawFileWriter = self._client.inner.create(path, WriteOptions(create_parent=True))
+        return writer
 
     def _entries(self, folder: str) -> list[tuple[str, ListedObject | None]]:
         """The entries of a folder: names, and the object; None for a folder."""
