@@ -4,10 +4,12 @@ files go soon, and leaders change between the intent, the upload and the record.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy
 from tests.simulation.cluster.history import QueueHistory
@@ -18,6 +20,9 @@ from tests.simulation.tiered.tierer import Tierers
 
 from mainstem.errors import MainstemError
 from mainstem.model import TopicSettings
+from mainstem.storage.split.copying import LOOK_SECONDS
+
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 class TieredRun(StoreRun):
@@ -130,3 +135,57 @@ class TieredRun(StoreRun):
             )
             covered = max(covered, last)
         require(covered >= end, f"{what} it ends at {covered} of {end}, the log starts at {queue.log_start}", "F")
+
+
+class CopyingRun(TieredRun):
+    """Topics of the tier are not copied for a while, now and then, and some of them still are not when all else is in
+    the store; in the end all of them are."""
+
+    def __init__(self, seed: int, directory: Path, *, seconds: float | None = None, faults: Sequence[str] = ()) -> None:
+        super().__init__(seed, directory, seconds=seconds, faults=faults)
+        self._copying = random.Random(f"{seed} copying")
+
+    def fills(self) -> int:
+        """How many commands brought what had been passed over."""
+        return sum(
+            bool(change.spans) and change.upto == before.upto and change.spans[0].upto <= before.upto
+            for tier in self.objects.tiers.values()
+            for before, change in zip(tier.positions, tier.changes, strict=False)
+        )
+
+    # --- the story ----------------------------------------------------------------------------------------
+
+    def _load(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield from super()._load()
+        yield self._switch_copying()
+
+    async def _create_topics(self) -> None:
+        """Three that ask, the last of them always; their files are of different classes."""
+        for retention_ms in (100_000 * DAY_MS, 1_000_000 * DAY_MS, -1):
+            settings = TopicSettings(
+                remote_storage_enable=True,
+                retention_ms=retention_ms,
+                local_retention_ms=self._copying.choice([0, 500]),
+            )
+            await self.cluster.create_topic(2, patience=30, settings=settings)
+
+    async def _switch_copying(self) -> None:
+        rng = self._copying
+        while not self.clients.ending:
+            self._copy(rng.randrange(2), wanted=rng.random() < 0.4)
+            await asyncio.sleep(rng.choice([0.5, 2.5]))
+        self._copy(rng.randrange(2), wanted=False)
+
+    def _copy(self, at: int, *, wanted: bool) -> None:
+        topic = self.cluster.topics[at]
+        settings = dataclasses.replace(topic.settings, remote_log_copy_disable=not wanted)
+        self.cluster.topics[at] = dataclasses.replace(topic, settings=settings)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    async def _end_uploads(self) -> None:
+        await super()._end_uploads()
+        for at in range(len(self.cluster.topics)):
+            self._copy(at, wanted=True)
+        await asyncio.sleep(LOOK_SECONDS)
+        await super()._end_uploads()

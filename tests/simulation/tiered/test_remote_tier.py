@@ -18,7 +18,7 @@ from tests.simulation.cluster.run import LEFT_BEHIND, Outcomes
 from tests.simulation.find import more_at_length
 from tests.simulation.oracle import Violation, seed_failed
 from tests.simulation.tiered.planted import MESSAGES, TIER_PLANTS, planted_in_the_tier
-from tests.simulation.tiered.run import TieredRun
+from tests.simulation.tiered.run import CopyingRun, TieredRun
 from tests.simulation.tiered.store_run import BAD_WEATHER, DEPOSED, LEADS_AGAIN, OUTAGE
 
 from mainstem.model import Tier
@@ -75,6 +75,23 @@ def test_runs_upload_and_delete_and_read_what_is_in_the_store_alone(at_length: b
         if is_enough():
             break
     assert is_enough(), seen
+
+
+@pytest.mark.parametrize("at_length", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_they_hold_while_copying_is_switched_off_and_on(at_length: bool, tmp_path: Path) -> None:
+    """Files that were passed over come to count behind the tier's position, in spans that overlap others."""
+    fills, least = 0, 10 if at_length else 1
+    for seed in range(5000, 5000 + (40 if at_length else 8)):
+        (directory := tmp_path / str(seed)).mkdir()
+        run = CopyingRun(seed, directory, seconds=6.0, faults=[DEPOSED, BAD_WEATHER, LEADS_AGAIN, LEFT_BEHIND])
+        try:
+            run.play()
+        except Exception as error:
+            raise seed_failed(seed, error) from error
+        fills += run.fills()
+        if fills >= least and not at_length:
+            break
+    assert fills >= least
 
 
 @pytest.mark.parametrize(
