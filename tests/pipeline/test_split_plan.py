@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.fakes.splitting.split_log import NOW_MS, SplitJournal
 
-from mainstem.pipeline.split.split_plan import SplitSettings, next_offsets, plan, split_offsets, target_offsets
+from mainstem.pipeline.split.split_plan import (
+    GATHER_SECONDS,
+    SplitSettings,
+    next_offsets,
+    plan,
+    split_offsets,
+    target_offsets,
+)
 from mainstem.rpc.messages.split import PlannedSlices, PositionsReply
 from mainstem.storage.journal.encoding.format import KIND_CONTROL
 
@@ -109,6 +117,20 @@ def test_trigger_waits_for_bytes_or_age(journal: SplitJournal) -> None:
     assert next_offsets(old, start, wanted, bytes_max=MANY, target=None) != start
     enough = settings(start_bytes=100, start_age_seconds=60.0)
     assert next_offsets(young, start, enough, bytes_max=MANY, target=None) != start
+
+
+def test_trigger_with_enough_bytes_waits_until_it_is_full_or_its_oldest_is_some_seconds_old(
+    journal: SplitJournal,
+) -> None:
+    wanted = settings(start_bytes=100, start_age_seconds=60.0)
+    start, gathered = split_offsets(View(journal)), round(GATHER_SECONDS * 1000)
+    young, old = View(journal, NOW_MS + gathered - 1), View(journal, NOW_MS + gathered)
+    assert next_offsets(young, start, wanted, bytes_max=MANY, target=None) == start
+    assert next_offsets(old, start, wanted, bytes_max=MANY, target=None) != start
+    waiting = sum(group.unsplit_bytes for group in journal.positions())
+    full, not_full = (msgspec.structs.replace(wanted, bytes_per_trigger=waiting + more) for more in (0, 1))
+    assert next_offsets(young, start, full, bytes_max=MANY, target=None) != start
+    assert next_offsets(young, start, not_full, bytes_max=MANY, target=None) == start
 
 
 def test_group_the_node_no_longer_names_is_carried_over(journal: SplitJournal) -> None:

@@ -20,7 +20,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     several times the input of two; a second task would compete with the node for both."""
     start_bytes: int = 64 * 1024 * 1024
     """A split starts when so many bytes are unsplit: one journal segment, so that runs are worth their
-    index…"""
+    index; under load a trigger then gathers for a while (`split_plan.GATHER_SECONDS`)…"""
     start_age_seconds: float = 60.0
     """…or when the oldest unsplit message is this old, so that a quiet queue reaches disk 2 as well."""
     idle_stop_seconds: float = 120.0
