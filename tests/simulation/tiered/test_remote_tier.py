@@ -81,7 +81,7 @@ def test_runs_upload_and_delete_and_read_what_is_in_the_store_alone(at_length: b
 def test_they_hold_while_copying_is_switched_off_and_on(at_length: bool, tmp_path: Path) -> None:
     """Files that were passed over come to count behind the tier's position, in spans that overlap others."""
     fills, least = 0, 10 if at_length else 1
-    for seed in range(5000, 5000 + (40 if at_length else 8)):
+    for seed in range(5000, 5000 + (24 if at_length else 8)):
         (directory := tmp_path / str(seed)).mkdir()
         run = CopyingRun(seed, directory, seconds=6.0, faults=[DEPOSED, BAD_WEATHER, LEADS_AGAIN, LEFT_BEHIND])
         try:
