@@ -14,6 +14,7 @@ import pytest
 from mainstem.process.free_memory import (
     ARENAS_MAX,
     FREE_BYTES_MIN,
+    LOOK_SECONDS,
     SECONDS_MIN,
     FreeMemory,
     ProcessMemory,
@@ -75,6 +76,22 @@ def test_memory_that_comes_and_goes_is_given_back_now_and_then() -> None:
     assert 1 < given <= 100 / SECONDS_MIN
 
 
+def test_the_allocator_is_asked_for_a_small_part_of_the_time() -> None:
+    now, asked = 0.0, 0
+
+    def free_bytes() -> int:
+        nonlocal now, asked
+        now += 0.002
+        asked += 1
+        return 0
+
+    watch = FreeMemory(ProcessMemory(lambda: 100 * MIB, free_bytes), monotonic=lambda: now)
+    while now < 3600.0:
+        now += LOOK_SECONDS
+        watch.look()
+    assert 1 < asked < 3600 / 10, "each time the event loop stands for two milliseconds"
+
+
 def test_a_machine_that_does_not_tell_is_left_alone() -> None:
     FreeMemory(None, lambda _given: pytest.fail("nothing is known")).look()
 
@@ -95,9 +112,8 @@ for number, piece in enumerate(pieces):
     if number % 100:  # the rest stay, so that nothing above them goes back by itself
         libc.free(piece)
 kept = memory.resident_bytes()
-watch.look()
-watch.look()
-for _ in range(1_000):
+for _ in range(3_000):
+    watch.look()
     if memory.resident_bytes() < kept - 100_000_000:
         break
     time.sleep(0.01)
