@@ -18,6 +18,7 @@ from mainstem.model import (
     slots_in_turns,
     topic_number_of,
 )
+from mainstem.nameserver.cluster.disk_pressures import NO_PRESSURE
 from mainstem.nameserver.cluster.heartbeats import Heartbeats
 from mainstem.nameserver.cluster.node_liveness import ALIVE, LivenessVerdict, NodeState, Report
 from mainstem.nameserver.cluster.write_group_leaders import Leading, WriteGroupLeaders
@@ -204,6 +205,15 @@ class MetadataLookups:
         if self._heartbeats is None or self.feature_level < FeatureLevel.HARDENED:
             return None
         return self._heartbeats.quorum_times()
+
+    def followers_pressure(self) -> tuple[float, frozenset[str]]:
+        """The highest pressure on a disk 1 of other nodes that follow a write group which this node leads, as far as
+        is known, and the tenants that have filled such disks; minus infinity: they have room."""
+        if self._heartbeats is None:
+            return NO_PRESSURE, frozenset()
+        own = self._config.node_id
+        led = (nodes for group, nodes in self.placements().items() if self.write_group_leader(group) == own)
+        return self._heartbeats.disk_pressures.of({node for nodes in led for node in nodes} - {own})
 
     # the metadata quorum
 

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -353,6 +353,11 @@ class Nameserver:
         """From now on this node's broker tells the leader what its clients use of quotas, and hears its parts."""
         if self.heartbeats is not None:
             self.heartbeats.quota_user = user
+
+    def measure_disk(self, measure: Callable[[], tuple[float, Collection[str]]]) -> None:
+        """From now on this node tells the others the pressure on its disk 1, and which tenants have filled it."""
+        if self.heartbeats is not None:
+            self.heartbeats.disk_pressures.measure = measure
 
     def measure_load(self, measure: Callable[[], ToldLoad]) -> None:
         """From now on this node tells the metadata leader its load."""

@@ -141,6 +141,7 @@ async def _opened(setup: RolesSetup) -> Roles:
         start.storage = held.storage
         clients.disk_shares = shares = DiskShares(setup.ports.clock.monotonic)
         watch = DiskSharesWatch(shares, held.storage, nameserver.lookups)
+        nameserver.measure_disk(watch.own)
         setup.background.begin(watch.run, "shares of disk 1")
         await held.start(clients)
     reports = NodeReports(

@@ -36,7 +36,7 @@ def held_flood() -> tuple[FakeClock, DiskShares]:
     clock.advance(1.0)
     assert shares.brought("flood", 100 * MIB) == 0
     assert shares.brought("quiet", MIB) == 0
-    shares.look(-0.9, {"flood": 1000 * MIB, "quiet": 10 * MIB})
+    shares.look(-0.9, fillers({"flood": 1000 * MIB, "quiet": 10 * MIB}))
     return clock, shares
 
 
@@ -46,7 +46,7 @@ def test_nobody_is_held_while_there_is_room() -> None:
     for _ in range(10):
         clock.advance(1.0)
         assert shares.brought("flood", 100 * MIB) == 0
-        shares.look(BEGINS_AT, {"flood": 1000 * MIB, "quiet": 10 * MIB})
+        shares.look(BEGINS_AT, fillers({"flood": 1000 * MIB, "quiet": 10 * MIB}))
     assert not shares.held
 
 
@@ -102,5 +102,5 @@ def test_who_has_no_more_than_others_any_more_is_let_go_and_the_next_one_is_held
     clock, shares = held_flood()
     clock.advance(1.0)
     shares.brought("quiet", 10 * MIB)
-    shares.look(-0.5, {"flood": 10 * MIB, "quiet": 900 * MIB})
+    shares.look(-0.5, fillers({"flood": 10 * MIB, "quiet": 900 * MIB}))
     assert shares.held == {"quiet": pytest.approx(10 * MIB)}

@@ -3,8 +3,8 @@ are dead.
 
 One task per node sends a heartbeat every `heartbeat_seconds`, and at once when this node's own write groups have
 news. The nodes' clocks travel the same way (`clocks`), and so do uses and parts of the quotas that nodes share. So
-do the nodes' loads (`node_loads`). All of it is soft: nothing is logged, and a new leader begins with what it last
-heard from the leader before it.
+do the nodes' loads (`node_loads`), and how full their disks 1 are (`disk_pressures`). All of it is soft: nothing is
+logged, and a new leader begins with what it last heard from the leader before it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from mainstem.model import LevelRange, NodeRole
 from mainstem.nameserver.cluster.clocks import Clocks
+from mainstem.nameserver.cluster.disk_pressures import DiskPressures
 from mainstem.nameserver.cluster.leaders_asked import LeadersAsked
 from mainstem.nameserver.cluster.log_positions import LogPositions
 from mainstem.nameserver.cluster.node_liveness import (
@@ -38,7 +39,9 @@ from mainstem.rpc.handlers import RpcCall
 from mainstem.rpc.messages.metadata import (
     HEARTBEAT,
     INTRODUCE,
+    NODES_PRESSED_MAX,
     REACHED_MAX,
+    DiskPressure,
     HeartbeatReply,
     NodeHeartbeat,
     NodeVerdict,
@@ -106,6 +109,7 @@ class Heartbeats:
         self.leaders_asked = LeadersAsked(leaders, ports.calls)
         self._dead_asked_at = ports.clock.monotonic()
         self._clocks = Clocks(node_id, ports.clock)
+        self.disk_pressures = DiskPressures(node_id, ports.clock.monotonic)
         self._now = asyncio.Event()
         self.quota_user: QuotaUser | None = None
         """This node's broker, where the nodes share quotas."""
@@ -200,6 +204,7 @@ class Heartbeats:
             now_ms=max(0, self._ports.clock.now_ms()),
             quotas=[ToldUse(*use) for use in self._quotas_used()],
             load=self._loads.own(),
+            disk_pressure=self.disk_pressures.own(),
         )
         try:
             reply = await self._ports.calls.call(
@@ -215,6 +220,7 @@ class Heartbeats:
         self._touched_at = self._ports.clock.monotonic()
         self._learn_leaders(reply.leaders)
         self._clocks.learn(reply.clocks)
+        self.disk_pressures.learn(reply.disk_pressures)
         if self.quota_user is not None:
             self.quota_user.quotas_parted(QuotaPart(it.quota, it.per_second) for it in reply.quotas)
         if reply.term < self._verdicts_term:
@@ -251,6 +257,11 @@ class Heartbeats:
 
     def _quotas_used(self) -> Sequence[QuotaUse]:
         return () if self.quota_user is None else self.quota_user.quotas_used()
+
+    def _pressures_told(self) -> list[DiskPressure]:
+        """Those of all nodes that have little room, this one among them."""
+        own = self.disk_pressures.own()
+        return [*([] if own is None else [own]), *self.disk_pressures.told()][:NODES_PRESSED_MAX]
 
     def _parts(self, node_id: int, uses: Iterable[QuotaUse]) -> list[QuotaPart]:
         """A node's parts of quotas, as this leader deals them out."""
@@ -361,6 +372,7 @@ class Heartbeats:
                 levels = LevelRange(beat.level_oldest, beat.level_newest)
                 self.liveness().heard(node_id, now, Report(beat.applied, beat.disk, beat.lag_bytes, levels))
                 self._loads.heard(node_id, beat.load, self._group.term)
+                self.disk_pressures.heard(node_id, beat.disk_pressure)
                 self.positions.heard(node_id, beat.applied, self._replica.applied_index, now)
             if beat.leaves or node_id in self.verdicts:
                 self._judge(self.liveness(), now)
@@ -373,5 +385,6 @@ class Heartbeats:
                 verdicts=verdicts[:1_000],
                 clocks=self._clocks.told(),
                 quotas=[ToldPart(*part) for part in parts],
+                disk_pressures=self._pressures_told(),
             )
         )

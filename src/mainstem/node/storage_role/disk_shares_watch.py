@@ -1,4 +1,5 @@
-"""Looks at the room on disk 1, and at whose batches wait there for the splitter, for `DiskShares`."""
+"""Looks at the room on disk 1, here and at those who follow what this node leads, and at whose batches wait for the
+splitter, for `DiskShares`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 
 from mainstem.errors import MainstemError
 from mainstem.nameserver.lookups import MetadataLookups
-from mainstem.security.quotas.disk_shares import BEGINS_AT, DiskShares
+from mainstem.security.quotas.disk_shares import BEGINS_AT, DiskShares, fillers
 from mainstem.storage.role import Storage
 
 log = logging.getLogger(__name__)
@@ -22,28 +23,42 @@ OWNERS_EVERY = 5
 
 
 class DiskSharesWatch:
-    """Of a node that is a broker and has storage. `run` is a task."""
+    """Of a node with storage. `run` is a task."""
 
     def __init__(self, shares: DiskShares, storage: Storage, lookups: MetadataLookups) -> None:
         self._shares = shares
         self._storage = storage
         self._lookups = lookups
         self._looks = 0
+        self._found: frozenset[str] = frozenset()
+        """The tenants that have filled this node's own disk, as they were found last."""
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
+    def own(self) -> tuple[float, frozenset[str]]:
+        """The pressure on this node's own disk, and who has filled it, for the leaders of what lies there."""
+        return self._storage.disk_watch.pressure, self._found
+
     async def look(self) -> None:
-        pressure = self._storage.disk_watch.pressure
+        own = self._storage.disk_watch.pressure
+        followers, found_there = self._lookups.followers_pressure()
+        pressure = max(own, followers)
         if pressure <= BEGINS_AT or not self._lookups.tenants():
-            self._looks = 0
+            self._looks, self._found = 0, frozenset()
             self._shares.look(min(pressure, BEGINS_AT))
             return
-        owners = await self._unsplit() if self._looks % OWNERS_EVERY == 0 else None
+        looks_up = self._looks % OWNERS_EVERY == 0
         self._looks += 1
-        self._shares.look(pressure, owners)
+        if not looks_up:
+            self._shares.look(pressure)
+            return
+        unsplit = await self._unsplit() if own > BEGINS_AT else {}
+        if unsplit is not None:
+            self._found = fillers(unsplit)
+        self._shares.look(pressure, self._found | found_there)
 
     async def _unsplit(self) -> Mapping[str, int] | None:
         """Bytes by tenant; "" has the topics that are nobody's. None: a segment cannot be looked into now."""

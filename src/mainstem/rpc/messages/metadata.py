@@ -429,6 +429,28 @@ class ToldPart(msgspec.Struct, frozen=True, array_like=True):
     per_second: PerSecond
 
 
+NODES_PRESSED_MAX = 1_000
+
+PRESSURE_MAX = 1_000.0
+"""A disk that is full has a hundred, or less."""
+
+Pressure = Annotated[float, msgspec.Meta(ge=-PRESSURE_MAX, le=PRESSURE_MAX)]
+"""On disk 1: at 0 producers are slowed, at 1 refused."""
+
+
+TENANTS_PRESSING_MAX = 32
+"""Told of one disk, those that have filled most of it: the others have less of it than a thirtieth."""
+
+
+class DiskPressure(msgspec.Struct, frozen=True, array_like=True):
+    """A node has little room left on disk 1."""
+
+    node: NodeId
+    pressure: Pressure
+    tenants: Annotated[list[Name], msgspec.Meta(max_length=TENANTS_PRESSING_MAX)] = []
+    """Those that have filled it; an empty name: those that are nobody's."""
+
+
 class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node lives; its connection tells which node. `leaders`: the leaders of write groups it knows, itself
     among them."""
@@ -450,6 +472,8 @@ class NodeHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Annotated[list[ToldUse], msgspec.Meta(max_length=QUOTAS_MAX)] = []
     load: ToldLoad | None = None
     """None: the node's version does not measure it."""
+    disk_pressure: DiskPressure | None = None
+    """None: there is room on disk 1, or the node's version does not say."""
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, array_like=True):
@@ -477,6 +501,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: Annotated[list[NodeVerdict], msgspec.Meta(max_length=1_000)] = []
     clocks: Annotated[list[NodeClock], msgspec.Meta(max_length=1_001)] = []
     quotas: Annotated[list[ToldPart], msgspec.Meta(max_length=QUOTAS_MAX)] = []
+    disk_pressures: Annotated[list[DiskPressure], msgspec.Meta(max_length=NODES_PRESSED_MAX)] = []
+    """Of nodes that have little room left."""
 
 
 class Reach(msgspec.Struct, frozen=True):

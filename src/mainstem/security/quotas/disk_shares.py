@@ -64,9 +64,8 @@ class DiskShares:
         bucket = self._held.get(tenant)
         return 0.0 if bucket is None else bucket.take(size_bytes, self._monotonic())
 
-    def look(self, pressure: float, unsplit: Mapping[str, int] | None = None) -> None:
-        """Steer by the pressure on disk 1 now. `unsplit`: the bytes that each tenant has still to be split, where
-        they were looked up."""
+    def look(self, pressure: float, found: frozenset[str] | None = None) -> None:
+        """Steer by the pressure on disk 1 now. `found`: the tenants that have filled it, where these were looked up."""
         now = self._monotonic()
         seconds = max(now - self._looked_at, 0.001)
         rates = {tenant: size / seconds for tenant, size in self._brought.items()}
@@ -80,8 +79,8 @@ class DiskShares:
                 del self._held[tenant]
             else:
                 bucket.resize(rate, rate, now)
-        if crowded and unsplit is not None:
-            self._hold(fillers(unsplit), rates, now)
+        if crowded and found is not None:
+            self._hold(found, rates, now)
 
     def _hold(self, tenants: frozenset[str], rates: Mapping[str, float], now: float) -> None:
         for tenant in self._held.keys() - tenants:
