@@ -75,6 +75,24 @@ def test_equals_take_no_turns_though_one_begins_late_and_another_ends_soon() -> 
             assert not windows.pass_window(crowd)
 
 
+def test_what_comes_behind_a_window_counts_for_the_next_one() -> None:
+    """Else a load that begins when another has ended would begin as a light one."""
+    clock = FakeClock()
+    watch, heavy, late = FloodWatch(clock.monotonic), [Brought(), Brought()], Brought()
+    watch.note(heavy[0], 0)
+    for first in (True, False):
+        for brought in heavy:
+            watch.note(brought, FLOOD_BYTES)
+        clock.advance(WINDOW_SECONDS)
+        watch.note(late, 1_000)
+        assert not watch.takes_turns(), "first" if first else "it is light in one window"
+    for brought in heavy:
+        watch.note(brought, FLOOD_BYTES)
+    clock.advance(WINDOW_SECONDS)
+    watch.note(late, 1_000)
+    assert watch.takes_turns()
+
+
 def test_little_in_all_is_no_flood_and_nor_is_one_alone() -> None:
     windows = Windows()
     for _ in range(4):

@@ -12,6 +12,7 @@ from tests.fakes.clock import FakeClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import ECHO, PIPELINED, ScriptedDispatcher, framed, run, serving, until
 
+from mainstem.server import paced_steps
 from mainstem.server.listener_config import ListenerConfig
 from mainstem.server.paced_steps import IDLE_SECONDS, SAVED_SECONDS, SHARE, PacedSteps
 
@@ -40,7 +41,11 @@ def test_addresses_take_turns_whatever_each_asks_for() -> None:
 
 
 @pytest.mark.parametrize("asked", [count().__next__, None], ids=["known clients ask all the time", "nobody knows"])
-def test_steps_take_no_more_than_their_share_of_the_time(asked: Callable[[], int] | None) -> None:
+def test_steps_take_no_more_than_their_share_of_the_time(
+    asked: Callable[[], int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paced_steps, "GIVES_WAY_SECONDS", 0.0)
+
     async def scenario() -> None:
         clock, steps = FakeClock(), list[str]()
         paced = PacedSteps(clock, asked)
@@ -52,10 +57,29 @@ def test_steps_take_no_more_than_their_share_of_the_time(asked: Callable[[], int
         taken = clock.monotonic() - before
         # what was saved, and the share of what they took themselves
         assert taken <= SAVED_SECONDS / (1 - SHARE) + SAVED_SECONDS / 4
-        assert 4 <= len(steps) < 10
+        assert 4 <= len(steps) < 10, "they have their share, though each other turn gives way"
         clock.advance(10 * SAVED_SECONDS / SHARE)
         begun = len(steps)
         await until(lambda: len(steps) > begun)
+
+    run(scenario())
+
+
+def test_no_step_is_taken_just_behind_a_request_of_a_known_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        clock, steps, asked = FakeClock(), list[str](), [7]
+        paced = PacedSteps(clock, lambda: asked[0])
+        paced.wait(Step("first", clock, 0, steps))
+        await until(lambda: steps)
+        paced.wait(Step("second", clock, 0, steps))
+        await asyncio.sleep(0)
+        assert len(steps) == 2, "nobody has asked since"
+        monkeypatch.setattr(paced_steps, "GIVES_WAY_SECONDS", 3600.0)
+        asked[0] += 1
+        paced.wait(Step("third", clock, 0, steps))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(steps) == 2
 
     run(scenario())
 

@@ -52,16 +52,16 @@ class FloodWatch:
 
     def note(self, brought: Brought, size_bytes: int) -> None:
         """A connection has brought requests of so many bytes."""
-        if brought.window != self._window:
-            brought.window, brought.size_bytes = self._window, 0
-            if len(self._active) < CONNECTIONS_WATCHED_MAX:
-                self._active.append(brought)
-        brought.size_bytes += size_bytes
         if brought is not self._last:
             self._last = brought
             now = self._monotonic()
             if now >= self._ends:
                 self._end_window(now)
+        if brought.window != self._window:
+            brought.window, brought.size_bytes = self._window, 0
+            if len(self._active) < CONNECTIONS_WATCHED_MAX:
+                self._active.append(brought)
+        brought.size_bytes += size_bytes
 
     def share(self) -> None:
         """Connections take turns from now on for a while."""
@@ -73,8 +73,8 @@ class FloodWatch:
 
     def _end_window(self, now: float) -> None:
         active = self._active
-        if sum(brought.size_bytes for brought in active) >= FLOOD_BYTES_PER_SECOND * (now - self._began):
-            most = max(brought.size_bytes for brought in active)
+        most = max((brought.size_bytes for brought in active), default=0)
+        if most and sum(brought.size_bytes for brought in active) >= FLOOD_BYTES_PER_SECOND * (now - self._began):
             for brought in active:
                 if LIGHT_PART * brought.size_bytes > most:
                     brought.light_windows = 0
