@@ -584,18 +584,26 @@ async def test_files_are_filled_in_memory_under_a_load_only_where_memory_is_slow
     monkeypatch.setattr(pool, "REST_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(pool, "PROBE_BYTES", 1)
     files = SimulatedFiles()
-    config = msgspec.structs.replace(ASYNC, segment_bytes=1 << 20, pool_segments=2, pool_segments_max=2)
+    config = msgspec.structs.replace(ASYNC, segment_bytes=1 << 20, pool_segments=2, pool_segments_max=4)
     journal = (await started(files, config)).journal
     await pool_is_ready(journal, 2)
     files.memory_seconds = 0.0
-    for index in range(1, 20):
+    await journal.write([data_block(1, sizes=(300_000,))])
+    await until(lambda: any(path.endswith(".new") for path in files.paths()))
+    begun = files.unsynced_bytes()
+    await until(lambda: files.unsynced_bytes() > begun + 1)  # the next probe comes only once this one has told
+    for index in range(2, 20):
         await journal.write([data_block(index, sizes=(300_000,))])
-        await asyncio.sleep(0)
-    assert values(journal)["mainstem_journal_segments_fresh_total"] > 1
-    assert values(journal)["mainstem_journal_segments_filled_total"] == 2
+    told = values(journal)
+    assert told["mainstem_journal_segments_fresh_total"] == told["mainstem_journal_segments_taken_total"] - 1 > 3
+    assert told["mainstem_journal_segments_filled_total"] == 2
+    assert told["mainstem_journal_pool_segments"] == 1, "it is kept for when it is needed"
     assert not journal.lacks_memory(), "nobody waits for files that are not needed"
     files.memory_seconds = 1.0
-    await pool_is_ready(journal, 2)
+    for index in range(20, 40):
+        await pool_is_ready(journal, 2)
+        await journal.write([data_block(index, sizes=(300_000,))])
+    assert values(journal)["mainstem_journal_segments_fresh_total"] == told["mainstem_journal_segments_fresh_total"]
     await journal.close()
 
 

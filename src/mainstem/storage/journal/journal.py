@@ -602,7 +602,7 @@ class Journal:
             ("writes", "Writes to the journal", measures.writes),
             ("syncs", "Successful syncs of the journal", measures.syncs),
             ("segments_taken", "Files taken for segments", pool.taken),
-            ("segments_fresh", "Segments on a new file, because no recycled or filled one was ready", pool.fresh),
+            ("segments_fresh", "Segments on a new file: none of the pool was ready, or memory was there", pool.fresh),
             ("segments_recycled", "Segments whose file went back to the pool", pool.recycled),
             ("segments_leased", "Segments given up while a reader had them leased", pool.leased),
             ("segments_filled", "Files filled with zeros in advance", pool.filled),

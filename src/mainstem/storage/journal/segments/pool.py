@@ -11,7 +11,8 @@ event loop. Under `async` durability files are filled in memory alone, by a thre
 blocks that are soon written in place of the zeros go to the disk with the next sync, and mostly the zeros never do.
 That is done while no file is taken. Under a load it would cost as much again as what is written, for nothing where
 memory is there: so the first bytes of a file show how fast memory comes, and only where it is slow the rest is filled
-at once (docs/decisions/0252-files-are-filled-while-none-is-taken.md).
+at once. Fresh files are taken while it is not, and the last of the pool stays for later
+(docs/decisions/0252-files-are-filled-while-none-is-taken.md).
 
 A recycled file may still be mapped by a reader that holds a lease (flock). It is renamed first, then locked: a later
 reader finds its path gone; an earlier reader still holds the lock, and then the pool unlinks the file and leaves it to
@@ -44,7 +45,7 @@ FILL_PIECE_BYTES = 1024 * 1024
 is slow to come."""
 
 AT_REST_TIMES = 2
-"""So many times as many files are filled while none is taken: a burst of four files' bytes finds all of them."""
+"""So many times as many files are filled while none is taken: for a burst, while those for its rest are filled."""
 
 REST_SECONDS = 1.0
 """A load that takes no file for so long is over, or slow."""
@@ -82,6 +83,8 @@ class SegmentPool:
         self._supervision = supervision
         self._fills = False
         """Whether files are being filled in memory."""
+        self._prompt = False
+        """Whether memory has just been found to be there, under a load."""
         self._at_rest = min(AT_REST_TIMES * config.pool_segments, config.pool_segments_max)
         """How many files are filled while none is taken, where that is done in memory."""
         self._taken_at = float("-inf")
@@ -129,7 +132,7 @@ class SegmentPool:
         Raises `StorageBusy` when the disk has no room; nothing is lost by it."""
         self.taken += 1
         self._taken_at = asyncio.get_running_loop().time()
-        while self._free:
+        while self._free and not self._spares_files:
             number = self._free.pop()
             path = _path(number, FREE)
             self._wake.set()
@@ -178,6 +181,11 @@ class SegmentPool:
             await self._discard(_path(self._free.pop(0), FREE))
 
     @property
+    def _spares_files(self) -> bool:
+        """Whether the last file stays for when memory is slow to come: it is not, and a fresh one is as good."""
+        return self._prompt and len(self._free) < self._config.pool_segments
+
+    @property
     def lacks_files(self) -> bool:
         """Whether none is ready, and one will be soon."""
         return self._fills and not self._free
@@ -218,7 +226,7 @@ class SegmentPool:
                 log.warning("journal pool: no file filled in advance: %s", error)
                 await self._discard(_path(number, NEW))
                 break
-        self._fills = False
+        self._fills = self._prompt = False
 
     @property
     def _in_memory(self) -> bool:
@@ -264,11 +272,12 @@ class SegmentPool:
             probe = min(PROBE_BYTES, end - position)
             seconds = await file.fill_in_memory(position, probe)
             position += probe
-            if seconds >= PROMPT_SECONDS_PER_BYTE * probe:
+            self._prompt = seconds < PROMPT_SECONDS_PER_BYTE * probe
+            if not self._prompt:
                 break
             self._fills = False
             await asyncio.sleep(PROBE_SECONDS)
-        self._fills = True
+        self._fills, self._prompt = True, False
         for start in range(position, end, FILL_PIECE_BYTES):
             await file.fill_in_memory(start, min(FILL_PIECE_BYTES, end - start))
 
