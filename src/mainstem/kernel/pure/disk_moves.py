@@ -130,7 +130,8 @@ def write_pieces(descriptor: int, position: int, buffers: Sequence[Buffer], piec
 
 def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int, page_bytes: int) -> int:
     """Fill memory from a place of a file on, `piece_bytes` in each read, up to the end of the file. Returns how many
-    bytes there were. A read that ends in mid-page is the last. Raises `OSError`."""
+    bytes there were. A read that ends in mid-page is the last. Between two of them another thread that wants the
+    processor gets it. Raises `OSError`."""
     view = memoryview(memory).cast("B")
     filled = 0
     while filled < len(view):
@@ -138,6 +139,7 @@ def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int
         filled += count
         if not count or count % page_bytes:
             break
+        os.sched_yield()
     return filled
 
 
