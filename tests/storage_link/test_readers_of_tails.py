@@ -9,25 +9,33 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import cast
 
+import pytest
 from tests.broker.fetching.test_fetch import Ask, append, ask, parts, records, request_for
 from tests.broker.harness import batch, make_broker
+from tests.fakes.clock import LoopClock
+from tests.fakes.leadership import FakeLeadership
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.metadata import FakeMetadata
+from tests.harness.handler_of import handler_of
 from tests.harness.patience import PATIENCE_SECONDS
 
-from mainstem.model import Buffer, Outcome, QueueOffsets, QueueSlice
-from mainstem.ports import QueueAdmin
+from mainstem.model import AbortedRange, Buffer, Outcome, QueueOffsets, QueueSlice
+from mainstem.ports import CommittedReads, MessageStore, QueueAdmin, TransactionMarkers
 from mainstem.prompt_future import PromptFuture
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED
 from mainstem.protocol.records import NewRecord, build_batch
-from mainstem.rpc.handlers import Handlers
+from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.brokers import EPOCH_END, OFFSETS
-from mainstem.rpc.messages.transactions import AbortedTold, AskAborted
+from mainstem.rpc.messages.cluster import WriteGroupsNotLed
+from mainstem.rpc.messages.transactions import ABORTED, AbortedTold, AskAborted
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.other_nodes import CallsWithBytes
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
 from mainstem.storage.serving.broker_service import BrokerService
 from mainstem.storage.serving.tail_sessions import TailSessions
+from mainstem.storage.serving.transaction_service import TransactionService
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.leader_transactions import LeaderCommittedReads
 from mainstem.storage_link.remote_message_store import RemoteMessageStore
@@ -180,5 +188,42 @@ def test_readers_of_transactions_ask_for_these_alone() -> None:
         assert reads.aborted_at_once([(QUEUE, 1, 2), (8, 5, 9)]) is None
         assert await reads.aborted([(QUEUE, 1, 2), (8, 5, 9)]) == [[], []]
         assert asked == [[(8, 5, 9)]]
+
+    asyncio.run(scenario())
+
+
+def test_a_leader_that_knows_less_of_a_queue_than_was_read_does_not_say_what_was_aborted() -> None:
+    """Another one leads, and has told the broker of more."""
+
+    class Store:
+        """A queue that is stable up to an offset, below which one transaction was aborted."""
+
+        stable = 0
+
+        def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+            known = QueueOffsets(0, 9, 9, 1, self.stable)
+            return PromptFuture.settled([known if queue_id == QUEUE else None for queue_id in queue_ids])
+
+        async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
+            return [[AbortedRange(7, 2, 4)] if queue_id == QUEUE else [] for queue_id, _, _ in ranges]
+
+    async def scenario() -> None:
+        store = Store()
+        leadership = FakeLeadership(FakeMetadata(), MemoryStore(LoopClock()))
+        serving = TransactionService(
+            cast("TransactionMarkers", None), cast("CommittedReads", store), cast("MessageStore", store), leadership
+        )
+        answer = handler_of(serving, ABORTED)
+
+        async def asked(*ranges: tuple[int, int, int]) -> list[list[AbortedRange]]:
+            reply: Reply[AbortedTold] = await answer(RpcCall(AskAborted(list(ranges)), b"", "a broker"))
+            return reply.message.ranges
+
+        store.stable = 5
+        assert await asked((QUEUE, 1, 5), (8, 5, 9)) == [[AbortedRange(7, 2, 4)], []]
+        store.stable = 2
+        assert await asked((QUEUE, 1, 2)) == [[AbortedRange(7, 2, 4)]]
+        with pytest.raises(WriteGroupsNotLed, match="is read to 3, and stable here to 2: another node leads"):
+            await asked((QUEUE, 1, 3))
 
     asyncio.run(scenario())

@@ -108,7 +108,7 @@ class HeldStorage:
                 lacks_memory=storage.write_loop.lacks_memory,
             ).register(self._setup.ports.handlers)
             TailSessions(storage.messages, self.leadership, clients).register(self._setup.ports.handlers)
-            TransactionService(storage.markers, storage.committed_reads, self.leadership).register(
+            TransactionService(storage.markers, storage.committed_reads, storage.messages, self.leadership).register(
                 self._setup.ports.handlers
             )
         if nameserver.others is None:

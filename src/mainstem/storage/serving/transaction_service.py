@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstem.model import Outcome
-from mainstem.ports import CommittedReads, QueueLeadership, TransactionMarkers
+from mainstem.ports import CommittedReads, MessageStore, QueueLeadership, TransactionMarkers
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
 from mainstem.rpc.messages.transactions import (
@@ -22,8 +22,15 @@ from mainstem.rpc.wire.method import Reply
 
 
 class TransactionService:
-    def __init__(self, markers: TransactionMarkers, committed: CommittedReads, leadership: QueueLeadership) -> None:
+    def __init__(
+        self,
+        markers: TransactionMarkers,
+        committed: CommittedReads,
+        messages: MessageStore,
+        leadership: QueueLeadership,
+    ) -> None:
         self._markers = markers
+        self._messages = messages
         self._committed = committed
         self._leadership = leadership
 
@@ -47,8 +54,17 @@ class TransactionService:
         )
 
     async def _aborted(self, call: RpcCall[AskAborted]) -> Reply[AbortedTold]:
-        for queue_id, _, _ in call.request.ranges:
+        """Tell which transactions were aborted. A leader that is deposed, and does not know it yet, may have what was
+        read of a queue by the next one, and lack how that ended: then it refuses, as one that does not lead."""
+        ranges = call.request.ranges
+        offsets = await self._messages.offsets([queue_id for queue_id, _, _ in ranges])
+        for (queue_id, _, end), known in zip(ranges, offsets, strict=True):
             group = self._leadership.group_of(queue_id)
             if not self._leadership.leads(group):
                 raise WriteGroupsNotLed(f"write group {group} of queue {queue_id:#x} is not led here")
-        return Reply(AbortedTold(await self._committed.aborted(call.request.ranges)))
+            if known is not None and known.last_stable < end:
+                raise WriteGroupsNotLed(
+                    f"queue {queue_id:#x} is read to {end}, and stable here to {known.last_stable}: "
+                    f"another node leads write group {group}"
+                )
+        return Reply(AbortedTold(await self._committed.aborted(ranges)))
