@@ -21,6 +21,10 @@ class OutOfReach(StorageError):
     nothing counts as damaged because of it."""
 
 
+class RecordsDeleted(StorageError):
+    """The log start has passed what was read. A reader that comes again is told so."""
+
+
 class JournalHole(NamedTuple):
     """A place in the journal where a block was, between blocks that can be read."""
 

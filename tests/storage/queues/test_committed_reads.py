@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
+import pytest
 from tests.kernel.fetch.test_recent_index import Filler, both
 
-from mainstem.kernel import RecentIndex
+from mainstem.kernel import LOG_START, RecentIndex
 from mainstem.model import AbortedRange, queue_id_of
+from mainstem.storage.errors import RecordsDeleted
 from mainstem.storage.placement import Stay
 from mainstem.storage.queues.committed_reads import LocalCommittedReads
 from mainstem.storage.write_groups.aborted_index import UnsplitAborted
@@ -26,8 +28,10 @@ ABORTED = AbortedRange(PRODUCER, 3, 5)
 class CountingIndex:
     """An index that counts how often somebody looks for an offset."""
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: Any, table: Any) -> None:
         self._index = index
+        self.table = table
+        """Of its queues."""
         self.windows = 0
 
     def window(self, slot: int, offset: int) -> Any:
@@ -78,7 +82,7 @@ def reads_of_blocks(
         filler.add([1], 1)
         if number % 3 == 2:
             transactions.aborted.add(QUEUE, UnsplitAborted(PRODUCER, number - 2, number, number + 1, 2 * number + 1))
-    index, split = CountingIndex(filler.index), [0]
+    index, split = CountingIndex(filler.index, filler.table), [0]
     counting = cast(RecentIndex, index)
     reads = LocalCommittedReads([transactions], lambda queue_id, offset: (Stay(0, 0),), filler.table, counting)
     reads.look_into(Files())
@@ -145,3 +149,17 @@ def test_only_queues_that_nobody_remembers_are_searched(kernel: ModuleType) -> N
     assert reads.aborted_at_once(ranges) is None
     assert asyncio.run(reads.aborted(ranges)) == [[ABORTED]] * len(ranges)
     assert files.searched == [QUEUE]
+
+
+@both
+def test_what_was_aborted_among_deleted_records_is_not_told(kernel: ModuleType) -> None:
+    """They were read a moment before; by now part of it may be forgotten, and files are gone that would know it."""
+    reads, index, _split, _transactions = reads_of_blocks(kernel)
+    reads.look_into(FilesOf(QUEUE))
+    index.table.set(index.table.find(QUEUE), LOG_START, 100)
+    known = reads.aborted_at_once([(QUEUE, 100, 110)])
+    assert known is not None
+    assert reads.aborted_at_once([(QUEUE, 99, 110)]) is None
+    assert asyncio.run(reads.aborted([(OTHER, 0, 10), (QUEUE, 100, 110)])) == [[], *known]
+    with pytest.raises(RecordsDeleted, match="from offset 99 on are deleted"):
+        asyncio.run(reads.aborted([(OTHER, 0, 10), (QUEUE, 99, 110)]))

@@ -42,7 +42,8 @@ async def read_shared(
     ]
     end = batches[-1].header.last_offset + 1 if batches else offset
     if committed and any(batch.header.is_transactional for batch in batches):
-        aborted = await _aborted(broker, found.queue_id, batches[0].header.base_offset, end)
+        first = max(batches[0].header.base_offset, read.offsets.log_start)  # that may lie in the middle of a batch
+        aborted = await _aborted(broker, found.queue_id, first, end)
         if isinstance(aborted, ErrorCode):
             return aborted
         batches = [batch for batch in batches if not _is_hidden(batch, aborted)]

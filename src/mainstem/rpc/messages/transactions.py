@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from mainstem.model import AbortedRange, ActiveProducer, Outcome, TransactionMarker
+from mainstem.rpc.errors import Refused
 from mainstem.rpc.messages.brokers import READS_MAX, Offset, QueueId
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
 from mainstem.rpc.wire.method import Method
@@ -58,8 +59,14 @@ class AbortedTold(msgspec.Struct, frozen=True):
     ranges: list[list[AbortedRange]]
 
 
-_NOT_LED = (WriteGroupsNotLed,)
+class RecordsGone(Refused):
+    """The log start has passed what was read, and nothing is known any more of what was aborted among it."""
+
+    kind = "records gone"
+
 
 WRITE_MARKERS = Method(148, "transactions.write_markers", WriteMarkers, MarkersWritten, nodes_only=True)
 PRODUCERS = Method(149, "transactions.producers", AskProducers, ProducersTold, nodes_only=True)
-ABORTED = Method(150, "transactions.aborted", AskAborted, AbortedTold, _NOT_LED, nodes_only=True)
+ABORTED = Method(
+    150, "transactions.aborted", AskAborted, AbortedTold, (WriteGroupsNotLed, RecordsGone), nodes_only=True
+)

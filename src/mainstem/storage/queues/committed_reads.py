@@ -2,6 +2,8 @@
 is not split, from the files of the queue store what is.
 
 The split moves transactions from one to the other at any time. Memory is asked first, so that nothing slips between.
+Records below the log start go, and with them what was aborted among them: a reader that has read them a moment before
+is told nothing, and reads again.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from mainstem.kernel import NO_SLOT, QueueTable, RecentIndex
+from mainstem.kernel import LOG_START, NO_SLOT, QueueTable, RecentIndex
 from mainstem.lru import Lru
 from mainstem.model import AbortedRange
 from mainstem.ports import StoredTransactions
+from mainstem.storage.errors import RecordsDeleted
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups.write_group_transactions import WriteGroupTransactions
 
@@ -72,6 +75,8 @@ class LocalCommittedReads:
     def _known(self, queue_id: int, first: int, end: int) -> list[AbortedRange] | None:
         """The aborted transactions of one range, if no file has to be asked."""
         stored = self._stored
+        if self._is_gone(queue_id, first):
+            return None
         if stored is None:
             return self._unsplit(queue_id, first, end)
         stays = self._stays_from(queue_id, first)
@@ -94,8 +99,15 @@ class LocalCommittedReads:
             found = {one.last_offset: one for one in self._unsplit(queue_id, first, end)}
             if self._stored is not None:
                 found |= {one.last_offset: one for one in await self._stored.aborted(queue_id, first, end)}
+            if self._is_gone(queue_id, first):
+                raise RecordsDeleted(f"queue {queue_id:#x}: the records from offset {first} on are deleted; read again")
             answers.append(sorted(found.values(), key=attrgetter("first_offset")))
         return answers
+
+    def _is_gone(self, queue_id: int, first: int) -> bool:
+        """Whether the log start has passed an offset, so that not all is known of transactions behind it."""
+        slot = self._table.find(queue_id)
+        return slot != NO_SLOT and first < self._table.get(slot, LOG_START)
 
     def _unsplit(self, queue_id: int, first: int, end: int) -> list[AbortedRange]:
         """The aborted transactions that memory knows; no transaction is open while a queue moves, so that each lies in

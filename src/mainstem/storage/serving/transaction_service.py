@@ -16,9 +16,11 @@ from mainstem.rpc.messages.transactions import (
     MarkersWritten,
     ProducersTold,
     QueueProducers,
+    RecordsGone,
     WriteMarkers,
 )
 from mainstem.rpc.wire.method import Reply
+from mainstem.storage.errors import RecordsDeleted
 
 
 class TransactionService:
@@ -67,4 +69,7 @@ class TransactionService:
                     f"queue {queue_id:#x} is read to {end}, and stable here to {known.last_stable}: "
                     f"another node leads write group {group}"
                 )
-        return Reply(AbortedTold(await self._committed.aborted(ranges)))
+        try:
+            return Reply(AbortedTold(await self._committed.aborted(ranges)))
+        except RecordsDeleted as error:
+            raise RecordsGone(str(error)) from error
