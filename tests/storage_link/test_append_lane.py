@@ -162,6 +162,25 @@ def test_no_message_passes_one_that_waits_for_a_connection() -> None:
     told(story)
 
 
+def test_messages_that_wait_for_room_leave_together_as_far_as_they_fit() -> None:
+    async def story(lane: Lane) -> None:
+        lane.nodes.held.clear()
+        large = bytes(MESSAGE_BYTES_MAX - 2)
+        under_way = [b"%d" % number for number in range(UNDER_WAY_MAX)]
+        for batch in [*under_way, b"a", b"b", b"c", large, b"d"]:
+            lane.add(batch)
+            await asyncio.sleep(0.01)
+        assert len(lane.nodes.messages) == UNDER_WAY_MAX
+        lane.nodes.held.set()
+        await asyncio.sleep(0.1)
+        sent = [batches for _, batches in lane.nodes.messages[UNDER_WAY_MAX:]]
+        assert sent == [[b"a", b"b", b"c"], [large, b"d"]]
+        assert set(lane.outcomes.values()) == {Outcome.OK}
+        assert lane.freed == UNDER_WAY_MAX + 4 + len(large)
+
+    told(story)
+
+
 def test_messages_and_what_is_under_way_are_bounded() -> None:
     async def story(lane: Lane) -> None:
         lane.nodes.held.clear()

@@ -1,7 +1,7 @@
 """A broker's appends to one write group: all of a turn travel as one message, and messages come to the leader in order.
 
     waiting     what was appended in this turn of the event loop; at its end, messages are cut from it
-    queue       messages that wait for room among those under way
+    queue       messages that wait for room among those under way; those that are small leave as one
     under way   a few messages, so that the next one is sent while the one before becomes durable
     refused     messages whose node did not lead; nothing of them was appended
 
@@ -73,6 +73,11 @@ class _Message:
     def data(self) -> list[bytes]:
         return [pending.data for pending in self.parts]
 
+    def join(self, later: _Message) -> None:
+        """Take in the parts of the message behind this one; neither was sent."""
+        self.parts += later.parts
+        self.size += later.size
+
     def fail(self, outcome: Outcome, why: str | None = None) -> None:
         for pending in self.parts:
             pending.fail(outcome, why)
@@ -99,6 +104,7 @@ class AppendLane:
         self._waiting: list[PendingPart] = []
         self._queue: deque[_Message] = deque()
         self._under_way = 0
+        self._sends_soon = False
         self._delivering = 0
         """Of these, the ones that tasks deliver: what comes next must not pass them."""
         self._refused: list[_Message] = []
@@ -145,10 +151,17 @@ class AppendLane:
         self._numbers += 1
         self._queue.append(_Message(self._numbers, parts))
 
+    def _send_soon(self) -> None:
+        """Send in the next turn: answers come several at a time, and so do appends, which then leave together."""
+        if not self._sends_soon and self._queue:
+            self._sends_soon = True
+            asyncio.get_running_loop().call_soon(self._send)
+
     def _send(self) -> None:
+        self._sends_soon = False
         while self._queue and not self._refused and self._under_way < UNDER_WAY_MAX:
             self._under_way += 1
-            message, leader = self._queue.popleft(), self._leaders.now(self._group)
+            message, leader = self._next(), self._leaders.now(self._group)
             try:
                 begun = self._asked_at_once(leader, message)
             except Exception as error:
@@ -163,6 +176,15 @@ class AppendLane:
             else:
                 self._begun.add(begun)
                 begun.add_done_callback(partial(self._answered, message, leader))
+
+    def _next(self) -> _Message:
+        """The next message, with those behind it that waited as well, as far as they fit."""
+        message = self._queue.popleft()
+        while self._queue and not message.sent_to and not self._queue[0].sent_to:
+            if message.size + self._queue[0].size > MESSAGE_BYTES_MAX:
+                break
+            message.join(self._queue.popleft())
+        return message
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -214,7 +236,7 @@ class AppendLane:
         self._under_way -= 1
         self._settle(message, leader, reply)
         if not self._refused:
-            self._send()
+            self._send_soon()
         elif not self._under_way:
             self._begin(self._send_again(leader))
 
