@@ -17,7 +17,15 @@ from tests.storage.queue_store.runs import Batch, make_batch
 from mainstem.storage.errors import FormatError
 from mainstem.storage.extents.extent_format import EXTENT_BYTES
 from mainstem.storage.merging.merge_files import merge_files
-from mainstem.storage.merging.merge_inputs import ASKED_BYTES, InputDamaged, OpenInputs, read_exactly
+from mainstem.storage.merging.merge_inputs import (
+    ASKED_BYTES,
+    INPUT_BYTES,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+    InputDamaged,
+    OpenInputs,
+    read_exactly,
+)
 from mainstem.storage.merging.merge_lines import MergeLines
 from mainstem.storage.merging.merge_liveness import NO_END, Liveness
 from mainstem.storage.merging.merge_measure import TopicFacts
@@ -151,6 +159,23 @@ def test_a_segment_ends_where_kafka_counts_no_further(tmp_path: Path) -> None:
     files = store.merge([store.run(at, [batch]) for at, batch in enumerate(batches)], SMALL._replace(packed_bytes=300))
     assert [file.first_offset for file in files] == [7, 7 + far + 1, 1 << 40]
     assert store.read(files) == store.live(batches)
+
+
+def test_of_few_inputs_little_is_moved_at_a_time(tmp_path: Path) -> None:
+    store = MergeStore(tmp_path)
+    runs = [[make_batch(1, number * 100 + at, size=30_000) for at in range(70)] for number in range(2)]
+    inputs = [store.run(number, batches) for number, batches in enumerate(runs)]
+    (task,) = store.measure(inputs, MergeLines()).tasks
+    allowed: list[int] = []
+    files = merge_files(
+        task, inputs, Liveness(store.ask), lambda path: PlainTarget(tmp_path / path), group=3, level=1,
+        allow=allowed.append,
+    )  # fmt: skip
+    assert sum(allowed) == sum(file.batch_bytes for file in files) > 4 * WINDOW_BYTES_MIN - EXTENT_BYTES
+    assert max(allowed) <= WINDOW_BYTES_MIN
+    with OpenInputs() as opened:
+        assert opened.window_bytes(100) == 100 * INPUT_BYTES, "each read is worth its call"
+        assert opened.window_bytes(10_000) == WINDOW_BYTES_MAX
 
 
 def test_nothing_live_leaves_no_file(tmp_path: Path) -> None:

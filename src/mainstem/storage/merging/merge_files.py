@@ -48,9 +48,6 @@ from mainstem.storage.store_files.run_writer import RunSummary, RunWriter
 from mainstem.storage.store_files.segment_writer import BATCH_FIELDS, OFFSETS_MAX
 from mainstem.storage.store_files.store_file import PACK_SUFFIX, StoreFile, path_of, segment_name
 
-WINDOW_BYTES = 8 << 20
-"""Bytes moved at a time, unless one extent is larger. Of five hundred inputs, each gives 16 KiB to a window."""
-
 GAP_BYTES_MAX = 4096
 """A gap between wanted extents is read rather than read around: copying a page costs what a call does."""
 
@@ -315,6 +312,8 @@ class Mover:
         self._inputs = inputs
         self._reader = reader
         self._allow = allow
+        self._window_bytes = reader.window_bytes(len(inputs))
+        """Bytes moved at a time, unless one extent is larger."""
         self._source = numpy.empty(0, numpy.uint8)
         self._target = numpy.empty(0, numpy.uint8)
 
@@ -325,7 +324,7 @@ class Mover:
         first = 0
         while first < len(ends):
             done = int(ends[first - 1]) if first else 0
-            end = max(first + 1, int(ends.searchsorted(done + WINDOW_BYTES, side="right")))
+            end = max(first + 1, int(ends.searchsorted(done + self._window_bytes, side="right")))
             self._allow(int(ends[end - 1]) - done)
             content, rows = self._window(found.part(slice(first, end)))
             if len(rows):
@@ -344,7 +343,7 @@ class Mover:
         lengths = rows["length"].astype(numpy.int64)
         size = int(lengths.sum())
         if size > len(self._target):
-            self._target = numpy.empty(max(size, WINDOW_BYTES), numpy.uint8)
+            self._target = numpy.empty(max(size, self._window_bytes), numpy.uint8)
         target = self._target[:size]
         damaged = gather_extents(
             self._source.data, starts.data, lengths.data, rows["crc"].astype(numpy.int64).data, target.data
@@ -383,7 +382,7 @@ class Mover:
         places = numpy.cumsum(sizes) - sizes
         total = int(sizes.sum())
         if total > len(self._source):
-            self._source = numpy.empty(max(total, WINDOW_BYTES), numpy.uint8)
+            self._source = numpy.empty(max(total, self._window_bytes), numpy.uint8)
         view = self._source.data
         numbers = inputs[firsts].tolist()
         pieces = [

@@ -41,6 +41,17 @@ from mainstem.storage.extents.extent_format import (
 )
 from mainstem.storage.extents.extent_index import Rows
 
+WINDOW_BYTES_MAX = 8 << 20
+"""Bytes read, checked and written at a time at the most: then all inputs have given enough to be worth their calls…"""
+
+WINDOW_BYTES_MIN = 1 << 20
+"""…and of few inputs: as much as a processor still has in its cache when it checks, copies and writes what it has read.
+A window is over in a few milliseconds, in which commits beside it are late."""
+
+INPUT_BYTES = 16 << 10
+"""Bytes that each input gives to a window, on average, with up to five hundred of them: with fewer, calls cost more
+than the bytes that they read."""
+
 PIECE_ROWS = 1 << 16
 """Rows read at once: 4 MiB."""
 
@@ -111,6 +122,10 @@ class InputReader(Protocol):
         """Read all of these pieces, in any order. Raises `InputEnds`."""
         ...
 
+    def window_bytes(self, inputs: int) -> int:
+        """How many bytes of so many inputs are best read at a time."""
+        ...
+
 
 class InputEnds(FormatError):
     """A file ends before a piece does that was to be read of it, or is not there at all."""
@@ -154,6 +169,9 @@ class OpenInputs:
                 read_exactly(self.descriptor(path), into, position, path)
             except FormatError as error:
                 raise InputEnds(str(error), number) from error
+
+    def window_bytes(self, inputs: int) -> int:
+        return min(max(WINDOW_BYTES_MIN, inputs * INPUT_BYTES), WINDOW_BYTES_MAX)
 
     def close(self) -> None:
         self._descriptors.clear()

@@ -15,7 +15,7 @@ from mainstem.lru import Lru
 from mainstem.model import Buffer
 from mainstem.ports import ObjectRange
 from mainstem.storage.errors import FormatError
-from mainstem.storage.merging.merge_inputs import InputEnds, InputPiece
+from mainstem.storage.merging.merge_inputs import WINDOW_BYTES_MAX, InputEnds, InputPiece
 from mainstem.storage.object_stores.errors import ObjectAbsent, ObjectTooShort
 from mainstem.storage.shared_store.blocking_store import BlockingStore, ObjectReads
 
@@ -57,6 +57,10 @@ class ObjectInputs:
         assert size <= self._tail_read_bytes
         found = self._tail(path)
         return found.size, bytes(found.content[max(0, len(found.content) - size) :])
+
+    def window_bytes(self, inputs: int) -> int:
+        """As many as there may be: each window waits for the store once."""
+        return WINDOW_BYTES_MAX
 
     def read(self, pieces: Sequence[InputPiece]) -> None:
         by_name: dict[str, list[int]] = {}
