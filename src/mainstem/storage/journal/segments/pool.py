@@ -235,7 +235,8 @@ class SegmentPool:
     async def _rests(self, seconds: float) -> bool:
         """Wait so long at most; whether no file is taken meanwhile."""
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` of Python 3.11 may swallow that it is cancelled
+                await self._wake.wait()
         except TimeoutError:
             return True
         return False
