@@ -552,7 +552,14 @@ class Faults:
         node.damaged.remove(name)
         if started:
             what = f"node {node.node_id} starts though {name}, around byte {at}, is damaged:"
-            if self._is_unharmed(node, read_manifest(files), read_manifest(damaged), marked, what):
+            before, now = read_manifest(files).expanded(), read_manifest(damaged).expanded()
+            if name.endswith(
+                "-wal"
+            ):  # notes of when files were first seen are no changes: one that is lost is made anew
+                kept = {file: before.seen.get(file, seen_ms) for file, seen_ms in now.seen.items()}
+                require(now.seen == kept, f"{what} files were seen at {now.seen}, not {before.seen}", "F")
+                now = now._replace(seen=before.seen)
+            if self._is_unharmed(node, before, now, marked, what):
                 self.manifests_unharmed += 1
         elif refused:
             self._require_remedy(node)
