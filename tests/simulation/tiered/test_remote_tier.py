@@ -64,7 +64,7 @@ def test_runs_upload_and_delete_and_read_what_is_in_the_store_alone(at_length: b
         often = all(seen[what] > 5 * at_length for what in (*usual, "deleted"))
         return often and (not at_length or all(seen[what] for what in rare))
 
-    for seed in range(4002, 4022):
+    for seed in range(4002, 4062):
         (directory := tmp_path / str(seed)).mkdir()
         run = TieredRun(seed, directory, seconds=4.0, faults=[DEPOSED, OUTAGE, BAD_WEATHER, LEADS_AGAIN])
         seen["read"] += run.play().served.get(Tier.REMOTE, 0)
