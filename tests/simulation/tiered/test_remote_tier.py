@@ -26,7 +26,7 @@ from mainstem.model import Tier
 SEEDS = 40
 CHUNK = 1
 
-SEEDS_TO_FIND = 12
+SEEDS_TO_FIND = 24
 """Runs within which a planted bug is found."""
 
 SOON_FOUND = ("number-given-twice", "local-file-dropped-early")
