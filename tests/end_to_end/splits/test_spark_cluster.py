@@ -140,7 +140,7 @@ def split_on(cluster: SparkCluster, node: Serving, commands: Commands) -> None:
     process = commands.start(
         "split",
         command(
-            "split", "run", "--master", cluster.master, "--once", "--bytes-per-trigger", str(1 << 20), *split_options()
+            "split", "run", "--master", cluster.master, "--once", "--bytes-per-trigger", str(1 << 18), *split_options()
         ),
         {**environment(node), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
     )
