@@ -12,11 +12,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 from tests.clients.drivers.librdkafka import KEEP_TRYING
-from tests.end_to_end.both_loads import PYTHON, both_load
+from tests.end_to_end.both_loads import both_load
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, NEVER, PARTITIONS, goes_on
+from tests.end_to_end.hosts_of_nodes import CLIENTS, entered_network, started
 from tests.end_to_end.load import Queue
-from tests.end_to_end.namespaces import Network, Unavailable
+from tests.end_to_end.namespaces import Network
 from tests.end_to_end.raw_producer import TIMEOUT_SOON_MS, RawProducer
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
@@ -24,35 +25,21 @@ from tests.harness.serving import eventually
 from mainstem.protocol.error_codes import ErrorCode
 
 NODES = (1, 2, 3)
-CLIENTS = 100
-"""The host of everything that is no node: this test, its clients, the questions it asks of the nodes."""
 SOME_PACKETS = 500
 """So many are dropped before a lossy network counts as one."""
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    try:
-        network = Network((*NODES, CLIENTS))
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    try:
-        with network.hosts[CLIENTS].entered():
-            yield network
-    finally:
-        network.close()
+    with entered_network(NODES) as network:
+        yield network
 
 
 @pytest.fixture(scope="module")
 def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", network=network)
-    try:
-        cluster.start()
-        cluster.create_topic(PYTHON, 1)
+    with started(cluster, network):
         yield cluster
-    finally:
-        network.mend()
-        cluster.close()
 
 
 @pytest.fixture

@@ -6,43 +6,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.end_to_end.both_loads import PYTHON, both_load
+from tests.end_to_end.both_loads import both_load
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import GIVES_UP_SOON_MS, goes_on
-from tests.end_to_end.namespaces import Network, Unavailable
+from tests.end_to_end.hosts_of_nodes import entered_network, started
+from tests.end_to_end.namespaces import Network
 from tests.harness.serving import eventually
 
 NAMESERVERS, STORES, BROKERS = (1, 2, 3), (4, 5, 6), (7, 8)
 ROLES = dict.fromkeys(NAMESERVERS, "nameserver") | dict.fromkeys(STORES, "storage") | dict.fromkeys(BROKERS, "broker")
-CLIENTS = 100
-"""The host of everything that is no node: this test, its clients, the questions it asks of the nodes."""
 
 pytestmark = pytest.mark.long  # eight processes; the simulation cuts the same wires
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    try:
-        network = Network((*NAMESERVERS, *STORES, *BROKERS, CLIENTS))
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    try:
-        with network.hosts[CLIENTS].entered():
-            yield network
-    finally:
-        network.close()
+    with entered_network((*NAMESERVERS, *STORES, *BROKERS)) as network:
+        yield network
 
 
 @pytest.fixture(scope="module")
 def shared(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), "pipeline.mode=off", count=8, roles=ROLES, network=network)
-    try:
-        cluster.start()
-        cluster.create_topic(PYTHON, 1)
+    with started(cluster, network):
         yield cluster
-    finally:
-        network.mend()
-        cluster.close()
 
 
 @pytest.fixture
