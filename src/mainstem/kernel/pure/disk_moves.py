@@ -139,7 +139,8 @@ def fill_pieces(descriptor: int, memory: Buffer, position: int, piece_bytes: int
         filled += count
         if not count or count % page_bytes:
             break
-        os.sched_yield()
+        if filled < len(view):
+            os.sched_yield()
     return filled
 
 
