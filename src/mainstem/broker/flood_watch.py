@@ -28,6 +28,7 @@ LIGHT_PART = 16
 less."""
 
 LIGHT_WINDOWS = 2
+"""In a row: a connection that has just begun, or ends, brings little in one."""
 
 CONNECTIONS_WATCHED_MAX = 5_000
 """In one window, those that came first: half a millisecond to look at."""
