@@ -430,6 +430,7 @@ class ToldPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 NODES_PRESSED_MAX = 1_000
+"""Told in a heartbeat's answer: more nodes with full disks than a cluster has."""
 
 PRESSURE_MAX = 1_000.0
 """A disk that is full has a hundred, or less."""
