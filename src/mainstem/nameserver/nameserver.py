@@ -154,7 +154,8 @@ class Nameserver:
         )
         self.administration = MetadataAdministration(requests, replica, ids, config)
         self.operations = ClusterOperations(requests, self.lookups, replica, quorum, ports)
-        self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports)
+        self._follower = None if ports is None else Follower(quorum, replica, ports)
+        self.waits = MetadataWaits(quorum, replica, sleep, wait_seconds_max, ports, self._follower)
         self.quorum_positions = QuorumPositions(
             config.node_id, quorum, replica, self.heartbeats, ports,
             clock_ms, self._monotonic, sleep, wait_seconds_max,
@@ -424,9 +425,9 @@ class Nameserver:
                 look_after(self._say_more, "metadata registration")
                 if self._config.feature_level == "automatic":
                     look_after(self._raising.run, "metadata feature level")
-                if self._link is not None and self.heartbeats is not None:
+                if self._link is not None and self.heartbeats is not None and self._follower is not None:
                     look_after(self.heartbeats.run, "metadata heartbeats")
-                    look_after(Follower(self.quorum, self.replica, self._link.ports).run, "metadata follower")
+                    look_after(self._follower.run, "metadata follower")
                     look_after(Standing(self.quorum, self._link.ports).run, "metadata standing")
                 if self._start_check is not None:
                     tasks.create_task(self._start_check.run(), name="metadata start check")

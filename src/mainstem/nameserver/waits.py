@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
+from mainstem.nameserver.quorum.follow import Follower
 from mainstem.nameserver.quorum.metadata_quorum import MetadataQuorum
 from mainstem.nameserver.state.replica import MetadataReplica
 from mainstem.rpc.errors import RpcError
@@ -15,7 +17,13 @@ from mainstem.rpc.wire.method import Nothing
 
 READ_SECONDS_MAX = 1.0
 """After so long a read is repeated, since its message may be lost."""
+FOLLOW_SECONDS_MAX = 1.0
+"""How long one member may take to tell of an entry that another node has applied: it takes milliseconds."""
+FOLLOW_TRIES = 3
+"""Members that are followed in turn: of the usual three, one at least is among those that the leader counts on."""
 PAUSE_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
 
 
 class MetadataWaits:
@@ -28,13 +36,16 @@ class MetadataWaits:
         sleep: Callable[[float], Awaitable[None]],
         wait_seconds_max: float,
         ports: ClusterPorts | None,
+        follower: Follower | None = None,
     ) -> None:
-        """`ports` None: there are no other nodes."""
+        """`ports` and `follower` None: there are no other nodes."""
         self._ports = ports
         self._quorum = quorum
         self._replica = replica
         self._sleep = sleep
         self._wait_seconds_max = wait_seconds_max
+        self._follower = follower
+        self._gave_up_at: int | None = None
 
     async def current(self) -> None:
         """Wait until this node has applied all that was committed before the call: its lookups then answer as
@@ -69,6 +80,37 @@ class MetadataWaits:
             raise MetadataUnavailable(f"node {member}: {error}") from error
         index = reply.message.index
         await self.until(lambda: self._replica.applied_index >= index)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this node has gone on without entries of the metadata that it knows of, and has heard nothing
+        since."""
+        return self._gave_up_at == self._replica.applied_index
+
+    async def followed(self, index: int) -> None:
+        """Wait until this node has applied an entry that another node has applied, a few seconds at most: it goes on
+        with what it knows where no member tells of that entry, and waits no more until it has heard of something. A
+        member that is silent about it is left for another one meanwhile."""
+        replica = self._replica
+        for _ in range(FOLLOW_TRIES):
+            if replica.applied_index >= index or self.is_behind:
+                return
+            try:
+                async with asyncio.timeout(FOLLOW_SECONDS_MAX):
+                    await self.until(lambda: replica.applied_index >= index)
+            except TimeoutError:
+                if self._follower is not None:
+                    self._follower.leave_member()
+            except MetadataUnavailable:
+                return  # the metadata has failed, which others tell
+        if replica.applied_index >= index:
+            return
+        log.warning(
+            "no member of the metadata quorum tells of entry %d: this node goes on with %d",
+            index,
+            replica.applied_index,
+        )
+        self._gave_up_at = replica.applied_index
 
     async def deleted(self, topic_numbers: Sequence[int]) -> None:
         """Wait until this node has heard that the topics of these numbers are deleted. Raises

@@ -6,7 +6,7 @@ groups at once; this node leads none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from mainstem.acted_for import acted_for
 from mainstem.errors import MainstemError
@@ -32,10 +32,19 @@ SAMPLED_PARTITIONS = 4096
 
 
 class RemoteQueueAdmin:
-    def __init__(self, groups: int, group_of: Callable[[int], int], leaders: LeaderCalls) -> None:
+    def __init__(
+        self,
+        groups: int,
+        group_of: Callable[[int], int],
+        leaders: LeaderCalls,
+        followed: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """`followed` returns once this node has applied an entry of the metadata, or has waited long enough; None:
+        nothing is waited for."""
         self._groups = groups
         self._group_of = group_of
         self._leaders = leaders
+        self._followed = followed
 
     def grow(self, groups: int) -> None:
         """From now on there are so many write groups."""
@@ -75,6 +84,8 @@ class RemoteQueueAdmin:
             reply = await self._leaders.call(self._group_of(queue_id), OWN, AskOwnership(queue_id, held))
         except OwnershipRefused as error:
             raise LinkError(str(error)) from error
+        if held is not None and self._followed is not None:  # a coordinator must not tell of what is deleted by now
+            await self._followed(reply.message.metadata_index)
         return reply.message.epoch
 
     async def epoch_end(self, queue_id: int, leader_epoch: int) -> tuple[int, int] | None:

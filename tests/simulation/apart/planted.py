@@ -1,4 +1,4 @@
-"""A bug to plant where brokers have no storage, by `cluster.planted`. Those of write groups, which take an append of a
+"""Bugs to plant where brokers have no storage, by `cluster.planted`. Those of write groups, which take an append of a
 coordinator whom another one has followed, say, are planted there."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import Any
 from tests.simulation.cluster.planted import Plant, undecided
 
 from mainstem.model import Buffer, Outcome, QueueSlice, slot_of
+from mainstem.nameserver.waits import MetadataWaits
 from mainstem.storage.serving.tail_sessions import TailSession
 
 
@@ -38,9 +39,19 @@ def next_offset(batch: Buffer) -> int:
     return int.from_bytes(bytes(batch[:8]), "big") + int.from_bytes(bytes(batch[23:27]), "big") + 1
 
 
+def _offsets_of_deleted_topics_told() -> tuple[type, str, Any]:
+    """A coordinator does not wait for the metadata that the leader knows."""
+
+    async def followed(_waits: MetadataWaits, _index: int) -> None:
+        return
+
+    return MetadataWaits, "followed", followed
+
+
 BROKER_PLANTS: dict[str, Plant] = {
     "tails-beyond-what-is-confirmed": _tails_beyond_what_is_confirmed,
+    "offsets-of-deleted-topics-told": _offsets_of_deleted_topics_told,
 }
 
-BROKER_BREAKS = {"tails-beyond-what-is-confirmed": "B"}
+BROKER_BREAKS = {"tails-beyond-what-is-confirmed": "B", "offsets-of-deleted-topics-told": "H"}
 """As `cluster.planted.BREAKS`."""

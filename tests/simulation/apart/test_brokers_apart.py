@@ -6,6 +6,7 @@ they are held for dead and go on with what they knew, and lose sight of one node
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,11 @@ FAULTS = ["no majority", "crash", "weather"]
 SEEDS_TO_FIND = 5
 """Runs within which a planted bug is found: the first does."""
 
+SEED_THAT_LAGS = 1_500_204
+"""A broker is behind with the metadata when it is asked what was committed in a topic that is deleted."""
 
-@pytest.mark.parametrize("seed", more_at_length(SEEDS))
+
+@pytest.mark.parametrize("seed", more_at_length([*SEEDS, SEED_THAT_LAGS]))
 def test_the_invariants_hold_behind_brokers_without_storage(seed: int, tmp_path: Path) -> None:
     outcomes = play(seed, tmp_path / str(seed))
     assert outcomes.blocks
@@ -36,10 +40,18 @@ def test_the_invariants_hold_while_brokers_die_and_lose_sight_of_others(tmp_path
     assert outcomes.happened.keys() <= set(BROKER_FAULTS)
 
 
-@pytest.mark.parametrize("name", BROKER_PLANTS)
-def test_bugs_planted_between_brokers_and_storage_are_found_by_checks_of_their_own(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "seeds", "faults"),
+    [
+        ("tails-beyond-what-is-confirmed", range(1, 1 + SEEDS_TO_FIND), FAULTS),
+        ("offsets-of-deleted-topics-told", [SEED_THAT_LAGS], ()),
+    ],
+)
+def test_bugs_planted_between_brokers_and_storage_are_found_by_checks_of_their_own(
+    name: str, seeds: Sequence[int], faults: Sequence[str], tmp_path: Path
+) -> None:
     with planted(name, BROKER_PLANTS):
-        assert seed_that_finds(play, BROKER_BREAKS[name], range(1, 1 + SEEDS_TO_FIND), tmp_path, FAULTS)
+        assert seed_that_finds(play, BROKER_BREAKS[name], seeds, tmp_path, faults)
 
 
 @pytest.mark.long  # that of whole nodes sees most of it, at each change

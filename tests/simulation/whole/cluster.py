@@ -96,6 +96,9 @@ class ClientsNode(Protocol):
     disk2: NodeDisk
     clock: NodeClock
 
+    @property
+    def roles(self) -> Roles | None: ...
+
 
 class WholeCluster(SimulatedCluster):
     """`nodes` are whole ones; their metadata says which topics there are."""

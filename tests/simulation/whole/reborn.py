@@ -1,8 +1,9 @@
 """Topics that are deleted and made again under the same name, and what groups have committed in them.
 
 H, of these: an offset that was committed in a topic is told to nobody once somebody was told that the topic is deleted,
-whoever has its name then. One actor does it all, one thing after the other, and gives a name up when it is not certain
-what became of something. Each life of a name has offsets of its own.
+whoever has its name then, but by a broker that knows that it lacks news of the metadata, and has waited for them. One
+actor does it all, one thing after the other, and gives a name up when it is not certain what became of something. Each
+life of a name has offsets of its own.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ class Reborn:
         request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=self._group, topics=topics),))
         try:
             node_id = await self._client.coordinator(self._group)
+            behind = self._is_behind(node_id)
             response = await self._client.ask(node_id, request, 8)
         except NoAnswer:
             self._client.doubt_coordinator(self._group)
@@ -145,4 +147,11 @@ class Reborn:
         offset = told[0].committed_offset if told else NOTHING
         self._work.reborn_asked += 1
         what = f"node {node_id}: committed offset of {self._group} in {name} is {offset}"
+        if offset != self._committed and (behind or self._is_behind(node_id)):
+            return  # it has waited for the metadata in vain, and says what it knows
         require(offset == self._committed, f"{what}, of life {self._lives} it is {self._committed}", "H")
+
+    def _is_behind(self, node_id: int) -> bool:
+        """Whether a node knows that it lacks news of the metadata, which no member tells it."""
+        roles = self._work.cluster.serving_clients[node_id].roles
+        return roles is not None and roles.nameserver.waits.is_behind

@@ -30,6 +30,9 @@ KEEP_ALIVE_SECONDS = 1.0
 """After so long without a change a member repeats the last entry's index, so that silence means a broken
 stream."""
 SILENCE_SECONDS_MAX = 5.0
+MEMBER_SECONDS_MIN = 0.9
+"""A member has so long to send what it has before it may be left: less than anybody waits for an entry
+(`waits.FOLLOW_SECONDS_MAX`), and longer than many entries take."""
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,9 @@ class Follower:
         self._replica = replica
         self._ports = ports
         self._asked_last = 0
+        self._silence: asyncio.Timeout | None = None
+        """How long the member that is followed may be silent yet, while it is."""
+        self._began = 0.0
 
     async def run(self) -> None:
         """Follow whenever this node is no member itself."""
@@ -91,6 +97,7 @@ class Follower:
                 continue
             voters = sorted(self._group.membership.voters)
             self._asked_last += 1
+            self._began = self._ports.clock.monotonic()
             member = voters[self._asked_last % len(voters)]
             try:
                 await self._follow(member)
@@ -98,12 +105,18 @@ class Follower:
                 log.info("following the metadata by node %d ended: %s", member, error)
             await self._ports.sleep(PAUSE_SECONDS)
 
+    def leave_member(self) -> None:
+        """The member that is followed lacks what another node has: follow another one, unless this one was asked a
+        moment ago."""
+        if self._silence is not None and self._ports.clock.monotonic() - self._began >= MEMBER_SECONDS_MIN:
+            self._silence.reschedule(asyncio.get_running_loop().time())
+
     async def _follow(self, member: int) -> None:
         replica = self._replica
         first = replica.applied_index + 1 if replica.applied_index else 0
         stream = self._ports.calls.stream(member, FOLLOW, Follow(first), timeout_seconds=STREAM_SECONDS_MAX)
         async with aclosing(stream) as replies:
-            received = _heard(replies)
+            received = self._heard(replies)
             async for part in received:
                 if part.snapshot is not None:
                     await self._restore(part.snapshot, received)
@@ -127,13 +140,14 @@ class Follower:
         state = await self._replica.restored(snapshot.commands)
         await self._replica.replace(state, snapshot.name.index, snapshot.name.term)
 
-
-async def _heard(replies: AsyncGenerator[Reply[FollowPart], None]) -> AsyncIterator[FollowPart]:
-    """The stream's parts. Raises TimeoutError when the member falls silent."""
-    while True:
-        async with asyncio.timeout(SILENCE_SECONDS_MAX):
-            try:
-                reply = await anext(replies)
-            except StopAsyncIteration:
-                return
-        yield reply.message
+    async def _heard(self, replies: AsyncGenerator[Reply[FollowPart], None]) -> AsyncIterator[FollowPart]:
+        """The stream's parts. Raises TimeoutError when the member falls silent, or is left."""
+        while True:
+            async with asyncio.timeout(SILENCE_SECONDS_MAX) as self._silence:
+                try:
+                    reply = await anext(replies)
+                except StopAsyncIteration:
+                    return
+                finally:
+                    self._silence = None
+            yield reply.message

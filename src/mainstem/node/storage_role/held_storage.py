@@ -106,6 +106,7 @@ class HeldStorage:
                 self.leadership,
                 clients,
                 lacks_memory=storage.write_loop.lacks_memory,
+                metadata_index=lambda: nameserver.replica.applied_index,
             ).register(self._setup.ports.handlers)
             TailSessions(storage.messages, self.leadership, clients).register(self._setup.ports.handlers)
             TransactionService(storage.markers, storage.committed_reads, storage.messages, self.leadership).register(

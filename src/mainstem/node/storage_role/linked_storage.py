@@ -43,7 +43,7 @@ def linked_storage(setup: RolesSetup, nameserver: Nameserver) -> BrokersStore:
     )
     setup.stack.push_async_callback(messages.close)
     setup.background.begin(messages.run, "tails of queues")
-    queues = RemoteQueueAdmin(placement.groups, placement.group_of, leaders)
+    queues = RemoteQueueAdmin(placement.groups, placement.group_of, leaders, nameserver.waits.followed)
     queue_admin = ClusterQueueAdmin(
         queues,
         setup.config.node_id,

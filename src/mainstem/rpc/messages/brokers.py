@@ -36,6 +36,7 @@ QUEUES_MAX = 10_000
 
 QueueId = Annotated[int, msgspec.Meta(ge=0)]
 Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+MetadataIndex = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 QueueIds = Annotated[list[QueueId], msgspec.Meta(max_length=QUEUES_MAX)]
 
@@ -155,6 +156,8 @@ class AskOwnership(msgspec.Struct, frozen=True):
 
 class Owned(msgspec.Struct, frozen=True):
     epoch: int
+    metadata_index: MetadataIndex = 0
+    """The last entry of the metadata that the leader has applied; 0 of one that does not say."""
 
 
 class OwnershipRefused(Refused):

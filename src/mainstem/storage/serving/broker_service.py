@@ -123,9 +123,12 @@ class BrokerService:
         clients: ForwardedClients | None = None,
         *,
         lacks_memory: Callable[[], bool],
+        metadata_index: Callable[[], int] = lambda: 0,
     ) -> None:
         """`clients`: what is done about those for whom brokers ask; None: nothing. `lacks_memory`: whether producers
-        that can wait had better do so (`Journal.lacks_memory`)."""
+        that can wait had better do so (`Journal.lacks_memory`). `metadata_index`: the last entry of the metadata that
+        this node has applied; 0: brokers need not wait for it."""
+        self._metadata_index = metadata_index
         self._messages = messages
         self._queues = queues
         self._leadership = leadership
@@ -252,7 +255,8 @@ class BrokerService:
 
     async def _own(self, call: RpcCall[AskOwnership]) -> Reply[Owned]:
         try:
-            return Reply(Owned(await self._queues.own(call.request.queue_id, held=call.request.held)))
+            epoch = await self._queues.own(call.request.queue_id, held=call.request.held)
+            return Reply(Owned(epoch, self._metadata_index()))
         except LeaderMissing as error:
             raise WriteGroupsNotLed(str(error)) from error
         except StorageError as error:
