@@ -93,11 +93,14 @@ class CommittedReader:
         ((found,),) = [answered.partitions for answered in response.responses]
         what = f"node {led.node_id}: {topic.name}-{partition}"
         node = self._work.cluster.serving_clients[led.node_id]
-        require(
-            may_be_read(self._work.cluster, found.error_code) or bool(node.disk1.troubles or node.disk2.troubles),
+        queue_id = topic.queue_id(partition)
+        overtaken = found.error_code == ErrorCode.KAFKA_STORAGE_ERROR and offset < history.queue(queue_id).log_start
+        require(  # what was aborted of records that are deleted meanwhile nobody can tell: readers come again
+            overtaken
+            or may_be_read(self._work.cluster, found.error_code)
+            or bool(node.disk1.troubles or node.disk2.troubles),
             f"{what}: {found}",
         )
-        queue_id = topic.queue_id(partition)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._next[place] = history.queue(queue_id).log_start
         if found.error_code != NONE:
