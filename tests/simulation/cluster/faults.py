@@ -31,6 +31,9 @@ HEALING_SECONDS = 60.0
 
 SHORT_LIVES_MAX = 8
 """Of a node that is left behind, one after the other, some seconds each: it has to be healed in time."""
+SHORT_LIVES_SECONDS = 25.0
+"""After so many no other one of these begins: a start alone takes ten seconds where disks are slow and much is to be
+read, and healing waits for `HEALING_SECONDS`."""
 
 VOTER_SECONDS_MAX = 3.0
 """How long is waited for a node that starts while it hears one other node only: a whole one may need both."""
@@ -273,8 +276,8 @@ class Faults:
             await asyncio.sleep(0.1)
             if self.is_left_behind(node):
                 break
-        lives = 0
-        while not node.up and lives < SHORT_LIVES_MAX and rng.random() < 0.7:
+        lives, over = 0, self._cluster.loop.time() + SHORT_LIVES_SECONDS
+        while not node.up and lives < SHORT_LIVES_MAX and self._cluster.loop.time() < over and rng.random() < 0.7:
             lives += 1
             if await node.restart():
                 life = node.life
