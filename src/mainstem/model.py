@@ -139,6 +139,9 @@ class FeatureLevel(enum.IntEnum):
     COMPACTED = 22
     """Slots with queues that are compacted, and whose records go with retention."""
 
+    KEPT = 23
+    """Slots with queues that are compacted and nothing else: they are in several write groups for good."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

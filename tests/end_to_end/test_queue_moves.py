@@ -187,7 +187,6 @@ def cancelled_and_begun_again(node: Serving, topic: str, to: int) -> None:
 
 def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:
     mainstem(node, "topic", "create", "plain")
-    mainstem(node, "topic", "create", "compacted", "--config", "cleanup.policy=compact")
     here = group_of(node, "plain", 0)
     other = (here + 1) % WRITE_GROUPS
 
@@ -198,9 +197,6 @@ def test_what_cannot_move_is_refused_with_its_reason(node: Serving) -> None:
     assert "there is no write group 99" in why("plain:0", 99)
     assert "no partition 7" in why("plain:7", other)
     assert "there is no topic" in why("absent:0", other)
-    assert "no time comes when nothing is left" in why(
-        "compacted:0", (group_of(node, "compacted", 0) + 1) % WRITE_GROUPS
-    )
     producer = librdkafka.producer(node.kafka)
     producer.produce("plain", b"a record", partition=0)
     assert producer.flush(PATIENCE_SECONDS) == 0

@@ -211,6 +211,21 @@ def test_a_queue_tells_its_slot_and_then_its_write_group() -> None:
     assert told.sentences[1:] == of_group.sentences
 
 
+def test_a_queue_tells_where_its_records_from_before_are_and_for_how_long() -> None:
+    known = ExplainedCluster(cluster([node(1), node(2), node(3)], [group(0, 1, 1, TRIO)]), [], [])
+    told = explain_queue(known, ExplainedQueue("orders", 3, 2014, 0, others=(2, 1)))
+    assert told is not None
+    where = "The slot has moved: what its queues had before is in write groups 2, 1, "
+    assert told.sentences[1] == f"{where}until retention removes it."
+    kept = ExplainedQueue("orders", 3, 2014, 0, others=(2, 1), for_good="table", guests={1: [4, 5], 2: []})
+    told = explain_queue(known, kept)
+    assert told is not None
+    assert told.sentences[1:3] == [
+        f"{where}and stays there: topic table is compacted without delete.",
+        "Nodes 4, 5 follow write group 1 as guests for as long.",
+    ]
+
+
 def test_nothing_is_told_of_what_is_not_there_and_of_many_moves_the_last() -> None:
     begun = [BegunMoveView(group=0, old=1, new=2, preferred=False, why=str(age), age_seconds=age) for age in range(50)]
     known = ExplainedCluster(cluster([node(1)], [group(0, 1, 1, TRIO)]), begun, [])

@@ -101,6 +101,9 @@ def test_many_moved_queues_are_answered_as_each_is() -> None:
         assert placement.groups_of(queue_ids).tolist() == [placement.history(queue_id)[-1].group for queue_id in ids]
         at = [placement.group_at(queue_id, offset) for queue_id, offset in zip(ids, offsets.tolist(), strict=True)]
         assert placement.groups_at(queue_ids, offsets).tolist() == at
+        some = rng.sample(ids, 3)
+        stays = {stay.group for queue_id in some for stay in placement.history(queue_id)}
+        assert placement.ever_of(numpy.array(sorted(some), numpy.uint64)).tolist() == sorted(stays)
         for group in range(5):
             ever = [any(stay.group == group for stay in placement.history(queue_id)) for queue_id in ids]
             assert placement.ever_in(queue_ids, {group}).tolist() == ever

@@ -208,7 +208,19 @@ class Nameserver:
         topic, partition = self.lookups.topic_by_number(topic_number_of(shift.queue_id)), partition_of(shift.queue_id)
         if topic is None or partition >= topic.partitions:
             return "the queue has gone"
+        if why := self._asked_for_only(shift):
+            return why
         return await self._requests.refusal(WantSlotMove(topic.name, partition, shift.new))
+
+    def _asked_for_only(self, shift: QueueShift) -> str:
+        """Why a queue moves only if somebody asks for that: its slot has one that keeps records in both write groups
+        for good. Such a slot moves once by itself at the most, and to nodes that have both."""
+        moving, topics = self.lookups.moving_slots, self.lookups.topics()
+        if moving.level_of(shift.slot, topics) < FeatureLevel.KEPT:
+            return ""
+        if shift.copies:
+            return f"nodes of write group {shift.new} would follow write group {shift.old} for good"
+        return "it has moved, and what it had before stays there" if shift.slot in moving.others else ""
 
     def balancer(self, planner: BalancePlanner, takers: Callable[[], list[int]]) -> Balancer:
         """Begins by itself what is planned, when it is run."""

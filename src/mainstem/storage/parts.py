@@ -399,7 +399,7 @@ class StorageParts:
         )
         self.run_ages = ages = RunAges(
             self.placement.groups,
-            self.placement.groups_of,
+            self.placement.ever_of,
             setup.topics,
             lambda: place is not None and setup.writes_tiered(),
             self.agreed_clock,

@@ -279,6 +279,19 @@ class Placement:
             groups[which] = rows.groups[rows.ends[numbers] - 1]
         return groups
 
+    def ever_of(self, queue_ids: QueueIds) -> WriteGroups:
+        """The write groups in which any of these queues is, or has records from before, each once."""
+        groups = self.groups_of(queue_ids)
+        if self._moved:
+            rows, _which, numbers = self._met(queue_ids)
+            stays = [
+                rows.groups[end - count : end]
+                for end, count in zip(rows.ends[numbers], rows.counts[numbers], strict=True)
+            ]
+            groups = numpy.concatenate([groups, *stays])
+        found: WriteGroups = numpy.unique(groups)
+        return found
+
     def ever_in(self, queue_ids: QueueIds, groups: Collection[int]) -> numpy.typing.NDArray[numpy.bool_]:
         """Which of these queues are in one of the write groups, or have been."""
         found: numpy.typing.NDArray[numpy.bool_] = numpy.isin(self.groups_of(queue_ids), list(groups))

@@ -232,14 +232,16 @@ def test_no_write_group_is_made_for_partitions_that_could_not_move_there(monkeyp
     told = admin.refused({("kept", 0): (4, 1), ("aged", 0): (4, 1), ("safe", 0): (4, 1)})
     assert [code for code, _ in told.values()] == [INVALID, INVALID, INVALID]
     assert [(why or "").partition("None was made there: ")[2] for _, why in told.values()] == [
-        "internal topics, and compacted ones without delete, do not move",
+        "compacted topics without delete move from feature level 23 on",
         "compacted topics move from feature level 22 on",
         "min.insync.replicas = 3 would refuse every batch with acks=all there",
     ]
     monkeypatch.setattr(alter_partition_reassignments, "GROUPS_MADE_MAX", 1)
     changes.feature_level = FeatureLevel.COMPACTED
-    told = admin.refused({("aged", 0): (4, 1), ("q", 1): (4, 2)})
-    assert [code for code, _ in told.values()] == [ErrorCode.NONE, INVALID]
+    assert admin.refused({("kept", 0): (4, 1)})["kept", 0][0] == INVALID
+    changes.feature_level = FeatureLevel.KEPT
+    told = admin.refused({("kept", 0): (4, 1), ("aged", 0): (4, 1), ("q", 1): (4, 2)})
+    assert [code for code, _ in told.values()] == [ErrorCode.NONE, ErrorCode.NONE, INVALID]
     assert "one request has 1 made at most" in (told["q", 1][1] or "")
     assert len(admin.moves.placed) == 7
 

@@ -312,6 +312,25 @@ def test_a_queue_moves_where_nothing_else_helps_and_only_once() -> None:
     simulate(scenario())
 
 
+def test_a_queue_that_keeps_records_where_it_was_moves_by_itself_no_second_time() -> None:
+    async def scenario() -> None:
+        async with balanced_cluster(97, balance="queues", write_groups=3, spare=False) as cluster:
+            queue_id, busy = await has_busy_queue(cluster, **{"cleanup.policy": "compact"})
+            slot, moving = slot_of(queue_id), cluster.any_lookups().moving_slots
+            await cluster.until(lambda: slot in moving.wishes, 20 * LOOK_SECONDS)
+            wish, leader = moving.wishes[slot], cluster.running[cluster.leader()]
+            await leader.operations.slot_move_begins(slot, wish.group, wish.number)
+            await leader.operations.slot_moved(slot, wish.group, wish.number, [busy])
+            cluster.busiest = {wish.group: [ToldQueuePart(queue_id, 0.5)]}
+            cluster.rates |= {busy: 4 * MB, wish.group: 90 * MB}
+            await asyncio.sleep(QUEUES_SETTLED_SECONDS + REST_SECONDS + 20 * LOOK_SECONDS)
+            assert not moving.wishes
+            await leader.operations.slot_settled(slot, wish.number)
+            await cluster.until(lambda: slot in moving.wishes, 20 * LOOK_SECONDS)
+
+    simulate(scenario())
+
+
 def test_a_reason_to_wait_is_logged_when_it_begins_and_not_at_each_look(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
@@ -425,10 +444,18 @@ def test_a_move_that_is_refused_by_now_is_tried_again_and_is_not_remembered_as_b
     simulate(scenario())
 
 
-@pytest.mark.parametrize(("balance", "configs"), [("replicas", {}), ("queues", {"cleanup.policy": "compact"})])
-def test_no_queue_moves_that_may_not_or_where_queues_shall_not(balance: str, configs: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("balance", "copies", "configs"), [("replicas", 3, {}), ("queues", 1, {"cleanup.policy": "compact"})]
+)
+def test_no_queue_moves_that_may_not_or_where_queues_shall_not(
+    balance: str, copies: int, configs: dict[str, str]
+) -> None:
+    """Nodes would follow the write group that a queue was in for good, if it is compacted alone."""
+
     async def scenario() -> None:
-        async with balanced_cluster(98, balance=balance, write_groups=3, spare=False) as cluster:
+        async with balanced_cluster(
+            98, balance=balance, write_groups=3, replication_factor=copies, spare=False
+        ) as cluster:
             await has_busy_queue(cluster, **configs)
             await asyncio.sleep(10 * LOOK_SECONDS)
             assert not cluster.any_lookups().moving_slots.wishes

@@ -218,16 +218,11 @@ def test_a_slot_returns_to_where_its_queues_have_records() -> None:
         state.check(MoveReplica(here, 1, 2))
 
 
-@pytest.mark.parametrize(
-    ("kind", "match"),
-    [({"internal": True}, "internal topics"), ({"configs": {"cleanup.policy": "compact"}}, "no time comes when")],
-)
-def test_slots_with_queues_that_do_not_move_stay(kind: dict[str, object], match: str) -> None:
+def test_slots_with_queues_of_internal_topics_stay() -> None:
     state = cluster()
-    topic = new_topic(state, "here", partitions=1, **kind)
-    state.apply(topic)
+    state.apply(new_topic(state, "here", partitions=1, internal=True))
     slot = slot_of(state.topics["here"].queue_id(0))
-    with pytest.raises(InvalidPlacement, match=match):
+    with pytest.raises(InvalidPlacement, match="internal topics do not move"):
         state.check(wished(state, slot))
 
 
@@ -246,8 +241,23 @@ def test_compacted_queues_move_whose_records_go_with_retention() -> None:
     with pytest.raises(InvalidConfig, match="cannot be compacted without delete while partition 0 moves"):
         state.check(to_keep)
     state.check(ChangeTopicConfigs(to_keep.number, {"cleanup.policy": "delete"}))
-    state.apply(SettleSlot(slot, 1))
+    state.apply(RaiseFeatureLevel(FeatureLevel.KEPT))
     state.check(to_keep)
+
+
+def test_queues_that_are_compacted_alone_move_from_a_level_on_and_back() -> None:
+    state = cluster(level=FeatureLevel.COMPACTED)
+    state.apply(new_topic(state, "here", partitions=1, configs={"cleanup.policy": "compact"}))
+    slot = slot_of(state.topics["here"].queue_id(0))
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.KEPT.value}"):
+        state.check(wished(state, slot))
+    state.apply(RaiseFeatureLevel(FeatureLevel.KEPT))
+    before = slots(state)[slot]
+    moved(state, slot)
+    away = slots(state)[slot]
+    assert away != before
+    state.check(MoveSlot(slot, before, 2))
+    assert state.moving_slots.kept_in(slot, state.topics.values()) == "here"
 
 
 def test_what_would_tear_a_history_apart_is_refused_until_it_has_ended() -> None:

@@ -38,6 +38,7 @@ from mainstem.rpc.messages.compact import CompactionWork
 from mainstem.rpc.messages.split import WriteGroupPositions
 from mainstem.storage.compacting.compact_plan import QueueRows
 from mainstem.storage.errors import StorageError
+from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
 from mainstem.storage.role import Storage
 from mainstem.storage.store_files.store_file import MANY_GROUPS
 
@@ -497,8 +498,7 @@ class Run:
             served: list[int] = []
             what = f"node {node.node_id}: queue store"
             while offset < end_of_split:
-                group = storage.placement.group_at(queue_id, offset)
-                found = await node.call(storage.queue_store.history.read(queue_id, group, offset, 3000), patience=60)
+                found = await node.call(_next_stored(storage, queue_id, offset), patience=60)
                 if offset < queue.log_start:
                     offset = queue.log_start
                     continue
@@ -677,6 +677,15 @@ def mergers_of(cluster: SimulatedCluster, seed: int) -> dict[int, Mergers]:
     return {
         node_id: Mergers(node, random.Random(f"{seed} merges {node_id}")) for node_id, node in cluster.nodes.items()
     }
+
+
+async def _next_stored(storage: Storage, queue_id: int, offset: int) -> StoredSlice | None:
+    """Batches from the queue store, from the first of the queue's stays that has any from the offset on."""
+    for group, first, end in storage.placement.stretches_from(queue_id, offset):
+        found = await storage.queue_store.history.read(queue_id, group, first, 3000)
+        if found is not None and found.base_offset < end:
+            return found
+    return None
 
 
 def compactors_of(cluster: SimulatedCluster, seed: int) -> dict[int, Compactors]:

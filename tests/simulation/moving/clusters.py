@@ -141,7 +141,7 @@ class MovingClusterRun(WholeRun):
             seed, directory, seconds=seconds or 6.0, faults=[name for name in faults if name not in CLUSTER_PLANTS]
         )
         self.cluster.plants = plants
-        self.work.compacting = ["compact", "compact,delete", "compact,delete"]  # the first do not move
+        self.work.compacting = ["compact", "compact", "compact,delete"]
         self.mover = self._mover(random.Random(f"{seed} mover"))
 
     def _mover(self, rng: random.Random) -> Mover:

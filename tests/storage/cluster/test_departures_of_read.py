@@ -12,6 +12,7 @@ from mainstem.rpc.messages.cluster import MembersOf, WriteGroupMembers
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.departures import Departures
 from mainstem.storage.placement import Placement, Stay
+from mainstem.storage.state.slot_moves import Fence
 
 QUEUE = queue_id_of(1, 0)
 BEFORE, HOME = 0, 1
@@ -41,7 +42,10 @@ class Node:
         self.member: set[int] = set()
         self.placed: set[int] = set()
         self.unsettled: dict[int, list[int]] = {}
-        moves = SimpleNamespace(keeps=self.placed.__contains__, unsettled=lambda slot: self.unsettled.get(slot, ()))
+        self.fences: dict[int, Fence] = {}
+        moves = SimpleNamespace(
+            keeps=self.placed.__contains__, unsettled=lambda slot: self.unsettled.get(slot, ()), fences=self.fences
+        )
         anything: Any = SimpleNamespace(moves=moves)
         self.departures = Departures(
             HERE, self.replicas, anything, anything, anything, anything, anything, self.placement, self, self  # type: ignore[arg-type]
@@ -103,6 +107,17 @@ def test_two_replicas_that_read_each_other_do_not_stay_for_ever() -> None:
     node.replicas[BEFORE].core.leader_id = 0
     assert not node.look(HOME)
     assert not node.look(BEFORE)
+
+
+def test_what_a_queue_has_returned_to_does_not_wait_to_hear_of_that() -> None:
+    """A guest of the write group that a queue was in first, whose log here ends before the queue's return: nobody sends
+    it the rest. It would keep that for ever, and the journal."""
+    node = Node()
+    node.placement.remember(QUEUE, [Stay(BEFORE, 0), Stay(HOME, 10)])
+    node.member.add(HOME)
+    node.fences[slot_of(QUEUE)] = Fence(HOME, BEFORE, 2, 57)
+    assert not node.look(BEFORE)
+    assert node.look(HOME), "the node is a member"
 
 
 def test_what_a_guest_follows_for_other_queues_reads_nothing() -> None:

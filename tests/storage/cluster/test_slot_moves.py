@@ -12,6 +12,7 @@ from tests.storage.small_node import QUEUE, SmallNode, new_batch, simulated, top
 
 from mainstem.model import SLOTS, Outcome, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
+from mainstem.storage.cluster import slot_mover
 from mainstem.storage.cluster.slot_mover import WAIT_SECONDS, MetadataOfMoves, Wish
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups import control
@@ -208,18 +209,22 @@ def test_a_move_waits_for_nodes_that_lack_what_the_write_group_before_has(tmp_pa
     moving(tmp_path, story)
 
 
-def test_compacted_queues_are_fenced_if_their_records_go_and_the_cluster_is_at_that_level(tmp_path: Path) -> None:
+def test_compacted_queues_are_fenced_once_the_cluster_is_at_their_level(tmp_path: Path) -> None:
     async def story(node: SmallNode, moves: Moves) -> None:
         await node.fill(2)
-        mover, refused = node.storage.mover, "at level 21"
-        mover.metadata = mover.metadata._replace(compacted_refused=lambda: refused)
+        mover, refused = node.storage.mover, {False: "at level 21", True: "at level 22"}
+        mover.metadata = mover.metadata._replace(compacted_refused=refused.__getitem__)
         moves.wish(AWAY)
-        for policy, waits in (("compact", "is compacted without delete"), ("compact delete", "is compacted: at level")):
+        for policy, level in (("compact delete", 21), ("compact", 22)):
             node.topics[:] = [topic(cleanup_policy=frozenset(policy.split()))]
             await mover.look()
-            assert waits in mover.standing[SLOT]
+            assert mover.standing[SLOT].endswith(f"is compacted: at level {level}")
         assert not node.storage.state.moves.fences
-        refused = ""
+        refused[True] = ""
+        with pytest.MonkeyPatch.context() as bounds:
+            bounds.setattr(slot_mover, "KEPT_QUEUES_MAX", 0)
+            await mover.look()
+            assert mover.standing[SLOT] == "0 queues that are compacted without delete have moved, and no more can"
         await moves.move(AWAY)
         assert await node.read_offsets() == [0, 1]
 

@@ -171,3 +171,11 @@ def test_without_moves_to_mind_deleted_keys_come_back(tmp_path: Path, monkeypatc
     real = MovedStore(tmp_path, 1)
     with pytest.raises(AssertionError, match=r"b'key-.*of queue"):
         asyncio.run(story(real, returns=False))
+
+
+def test_without_returns_to_mind_deleted_keys_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue deletes keys that it wrote elsewhere, between two times in a write group."""
+    monkeypatch.setattr(MovedStore, "were_twice", lambda real: ())
+    real = MovedStore(tmp_path, 1)
+    with pytest.raises(AssertionError, match=r"b'key-.*of queue"):
+        asyncio.run(story(real, returns=True))

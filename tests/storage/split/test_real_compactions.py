@@ -77,11 +77,9 @@ class CompactStore(RealStore):
             returned=self.were_twice,
         )  # fmt: skip
 
-    returned: Sequence[int] = ()
-    """The queues that were in a write group twice."""
-
     def were_twice(self) -> Sequence[int]:
-        return self.returned
+        """The queues that were in a write group twice."""
+        return ()
 
     async def split(self) -> None:
         batches = []
@@ -485,26 +483,3 @@ def test_nothing_is_given_while_a_file_is_damaged_and_damage_is_named(tmp_path: 
         await real.files.close()
 
     asyncio.run(story(CompactStore(tmp_path, 5)))
-
-
-def test_queues_that_were_in_a_write_group_twice_are_left_alone_until_they_were_once(tmp_path: Path) -> None:
-    async def story(real: CompactStore) -> None:
-        await real.open()
-        for _ in range(6):
-            await real.split()
-        while await real.merge(drain=True):
-            pass
-        before = {queue_id: await real.read(queue_id) for queue_id in real.records}
-        real.returned = sorted(real.records)[:2]
-        await real.settle()
-        for queue_id in real.records:
-            assert (await real.read(queue_id) == before[queue_id]) is (queue_id in real.returned)
-        real.returned = ()
-        await real.settle()
-        for queue_id in real.records:
-            assert await real.read(queue_id) != before[queue_id]
-        await real.check()
-        await real.store.close()
-        await real.files.close()
-
-    asyncio.run(story(CompactStore(tmp_path, 11)))

@@ -168,10 +168,12 @@ class Reassignments:
         """No write group has these nodes: one is made, if it would be of use."""
         nodes = (replicas[0], *sorted(replicas[1:]))
         policy = topic.settings.cleanup_policy
-        if topic.internal or (COMPACT in policy and DELETE not in policy):
-            why = "internal topics, and compacted ones without delete, do not move"
-        elif COMPACT in policy and not self._moves_compacted():
-            why = f"compacted topics move from feature level {FeatureLevel.COMPACTED.value} on"
+        level = FeatureLevel.COMPACTED if DELETE in policy else FeatureLevel.KEPT
+        if topic.internal:
+            why = "internal topics do not move"
+        elif COMPACT in policy and not self._is_at(level):
+            without = "" if DELETE in policy else " without delete"
+            why = f"compacted topics{without} move from feature level {level.value} on"
         elif (demanded := topic.settings.min_insync_replicas) > len(nodes):
             why = f"min.insync.replicas = {demanded} would refuse every batch with acks=all there"
         elif nodes in self._not_made:
@@ -181,9 +183,9 @@ class Reassignments:
             why = ""
         return _refused(self._no_such_nodes(replicas) + (f". None was made there: {why}" if why else ""))
 
-    def _moves_compacted(self) -> bool:
+    def _is_at(self, level: FeatureLevel) -> bool:
         admin = self._broker.cluster_admin
-        return admin is None or admin.feature_level >= FeatureLevel.COMPACTED
+        return admin is None or admin.feature_level >= level
 
     def _note(self, slot: int, name: str, partition: int, replicas: Sequence[int]) -> None:
         wanted = self.wanted.get(slot)

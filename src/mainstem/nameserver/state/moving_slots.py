@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.model import SLOTS, SLOTS_OF_ALL, Topic, TopicSettings, slot_of
+from mainstem.model import SLOTS, SLOTS_OF_ALL, FeatureLevel, Topic, TopicSettings, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
 from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
 from mainstem.nameserver.state.plans.reduced_slots import check_room
@@ -79,22 +79,12 @@ class MovingSlots:
                 raise InvalidPlacement(
                     f"queues of slot {slot} have records from before in write group {other}, which has no replica on "
                     f"nodes {_numbers(sorted(lacking))}, where write group {group} has some: they move there once "
-                    f"retention has removed these records"
+                    "retention has removed these records, which it does not where a topic is compacted alone"
                 )
         for topic in topics:
-            if not topic.internal and "compact" not in topic.settings.cleanup_policy:
-                continue
-            if (partition := _first_in(topic, {slot})) is None:
-                continue
-            if topic.internal:
+            if topic.internal and (partition := _first_in(topic, {slot})) is not None:
                 raise InvalidPlacement(
                     f"slot {slot} has a queue of {topic.name}, partition {partition}; internal topics do not move"
-                )
-            if keeps_for_good(topic.settings):
-                raise InvalidPlacement(
-                    f"slot {slot} has a queue of topic {topic.name!r}, partition {partition}, which is compacted: no "
-                    "time comes when nothing is left of it in the write group before. Topics with "
-                    "cleanup.policy=compact,delete move, whose records go with retention"
                 )
 
     def reduced(
@@ -110,10 +100,18 @@ class MovingSlots:
                 found.add(slot)
         return frozenset(found)
 
-    def has_compacted(self, slot: int, topics: Iterable[Topic]) -> bool:
-        """Whether a slot has a queue that is compacted."""
-        compacted = (topic for topic in topics if "compact" in topic.settings.cleanup_policy)
-        return any(_first_in(topic, {slot}) is not None for topic in compacted)
+    def level_of(self, slot: int, topics: Iterable[Topic]) -> FeatureLevel:
+        """The feature level from which on slots with such queues move as this one has."""
+        compacted = [topic for topic in topics if "compact" in topic.settings.cleanup_policy]
+        if self.kept_in(slot, compacted):
+            return FeatureLevel.KEPT
+        has_compacted = any(_first_in(topic, {slot}) is not None for topic in compacted)
+        return FeatureLevel.COMPACTED if has_compacted else FeatureLevel.FIRST
+
+    def kept_in(self, slot: int, topics: Iterable[Topic]) -> str:
+        """The name of a topic with a queue in a slot that keeps records whatever their age; empty: none does."""
+        kept = (topic for topic in topics if keeps_for_good(topic.settings))
+        return next((topic.name for topic in kept if _first_in(topic, {slot}) is not None), "")
 
     def check_begin(self, command: SlotMoveBegins) -> None:
         """Raises `InvalidPlacement` unless this is what is wished for."""
@@ -187,11 +185,12 @@ class MovingSlots:
                     found[group] = found.get(group, frozenset()) | lacking
         return found
 
-    def check_configs(self, before: Topic, after: Topic) -> None:
-        """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups."""
+    def check_configs(self, before: Topic, after: Topic, *, kept_move: bool) -> None:
+        """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups.
+        `kept_move`: queues that are compacted alone move as others do."""
         compacts = "compact" in after.settings.cleanup_policy and "compact" not in before.settings.cleanup_policy
         keeps = keeps_for_good(after.settings) and not keeps_for_good(before.settings)
-        if not compacts and not keeps:
+        if not compacts and (not keeps or kept_move):
             return
         if (partition := _first_in(after, self.wishes.keys() | self.others.keys())) is not None:
             raise InvalidConfig(

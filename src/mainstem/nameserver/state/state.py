@@ -314,8 +314,7 @@ class MetadataState:
                 if self._has_remote_store:
                     self._check_level(FeatureLevel.STORED)
                 self.moving_slots.check_wish(command, self._slots, self.placements, self.factors, topics)
-                if self.moving_slots.has_compacted(command.slot, topics):
-                    self._check_level(FeatureLevel.COMPACTED)
+                self._check_level(self.moving_slots.level_of(command.slot, topics))
             case SlotMoveBegins():
                 self.moving_slots.check_begin(command)
             case KeepSlot():
@@ -348,7 +347,8 @@ class MetadataState:
                 self.topic_table.check_configs(command)
                 self.tenant_rules.check_configs(command)
                 topic = self.topic_table.by_number[command.number]
-                self.moving_slots.check_configs(topic, self.with_configs(topic, command.changes))
+                after = self.with_configs(topic, command.changes)
+                self.moving_slots.check_configs(topic, after, kept_move=self._kept_move)
                 self._check_tiering_level(command)
             case DeleteTopic():
                 self.topic_table.check_deletion(command, pending)
@@ -381,7 +381,7 @@ class MetadataState:
         brokers = self.config_table.of_kind(ResourceType.BROKER)
         brokers[command.name] = self.config_table.after(command.kind, command.name, command.changes)
         for before, after in self.topic_table.check_defaults(self._defaults.in_force(brokers, command.name)):
-            self.moving_slots.check_configs(before, after)
+            self.moving_slots.check_configs(before, after, kept_move=self._kept_move)
             self.tenant_rules.check_default(after)
 
     def _check_token(self, command: AddDelegationToken | MoveTokenExpiry) -> None:
@@ -419,6 +419,11 @@ class MetadataState:
     def _pins(self) -> bool:
         """Whether replicas stay as long as queues have records in several write groups."""
         return self._feature_level < FeatureLevel.UNPINNED
+
+    @property
+    def _kept_move(self) -> bool:
+        """Whether queues move that are compacted alone, and so keep records in several write groups for good."""
+        return self._feature_level >= FeatureLevel.KEPT
 
     def staying(self) -> Mapping[int, str]:
         """The write groups whose replicas must stay where they are for the sake of queues that move, and why."""

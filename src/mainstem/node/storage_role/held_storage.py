@@ -350,11 +350,10 @@ def _metadata_of_moves(nameserver: Nameserver, *, has_objects: bool) -> Metadata
         is_low = has_objects and level < FeatureLevel.STORED
         return str(FeatureLevelTooLow.of(level, FeatureLevel.STORED)) if is_low else ""
 
-    def compacted_refused() -> str:
+    def compacted_refused(for_good: bool) -> str:
         """A topic may have been created in a slot that was to move already."""
-        level = lookups.feature_level
-        is_low = level < FeatureLevel.COMPACTED
-        return str(FeatureLevelTooLow.of(level, FeatureLevel.COMPACTED)) if is_low else ""
+        level, needed = lookups.feature_level, FeatureLevel.KEPT if for_good else FeatureLevel.COMPACTED
+        return str(FeatureLevelTooLow.of(level, needed)) if level < needed else ""
 
     return MetadataOfMoves(
         wishes, lambda: lookups.moving_slots.others, moved, settled, begins,

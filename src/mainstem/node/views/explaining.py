@@ -38,14 +38,17 @@ class LocalExplanations:
             return None
         queue_id = found.queue_id(partition)
         lookups, slot = self._nameserver.lookups, slot_of(queue_id)
-        wish = lookups.moving_slots.wishes.get(slot)
+        wish, others = lookups.moving_slots.wishes.get(slot), lookups.moving_slots.others.get(slot, ())
+        guests = lookups.guests() if others else {}
         queue = ExplainedQueue(
             topic,
             partition,
             slot,
             lookups.write_group(queue_id),
             -1 if wish is None else wish.group,
-            lookups.moving_slots.others.get(slot, ()),
+            others,
+            lookups.moving_slots.kept_in(slot, lookups.topics()) if others else "",
+            {group: sorted(guests.get(group, ())) for group in others},
         )
         return explain_queue(await self._known(), queue)
 

@@ -4,7 +4,7 @@ moves that were begun, and of those that a rebalance would begin. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from mainstem.console.views.of_cluster import (
@@ -133,6 +133,10 @@ class ExplainedQueue(NamedTuple):
     """The write group that the slot is on its way to; -1: none."""
     others: Sequence[int] = ()
     """The write groups besides its own that may have records of the slot's queues."""
+    for_good: str = ""
+    """The name of a topic with queues in the slot that keeps such records whatever their age; empty: none does."""
+    guests: Mapping[int, Sequence[int]] = {}
+    """Per write group in `others`, the nodes that follow it as guests."""
 
 
 def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> ExplanationView | None:
@@ -148,11 +152,15 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
     why = f"; it waits, as {moves[0].waits_for}" if moves and moves[0].waits_for else ""
     moving = [f"The slot is on its way to write group {queue.to}{why}."] if queue.to >= 0 else []
     if queue.others:
-        kept = ", ".join(map(str, queue.others))
-        moving.append(
-            f"The slot has moved: what its queues had before is in write groups {kept}, until retention removes it. "
-            "Replicas of these write groups stay where they are until then."
-        )
+        kept, until = _numbers(queue.others), "until retention removes it"
+        if queue.for_good:
+            until = f"and stays there: topic {queue.for_good} is compacted without delete"
+        moving.append(f"The slot has moved: what its queues had before is in write groups {kept}, {until}.")
+        moving += [
+            f"Nodes {_numbers(nodes)} follow write group {group} as guests for as long."
+            for group, nodes in sorted(queue.guests.items())
+            if nodes
+        ]
     return ExplanationView(
         subject=f"partition {queue.partition} of {queue.topic}",
         sentences=[first, *moving, *of_group.sentences],
@@ -169,6 +177,10 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
         planned=of_group.planned,
         waits_for=of_group.waits_for,
     )
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 # nodes

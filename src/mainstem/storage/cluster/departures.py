@@ -29,6 +29,7 @@ from collections.abc import Collection, Sequence
 import numpy
 import numpy.typing
 
+from mainstem.model import slot_of
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import WRITE_GROUP_MEMBERS, MembersOf, WriteGroupMembers, WriteGroupsNotLed
@@ -113,10 +114,14 @@ class Departures:
 
     def _is_read(self, number: int) -> bool:
         """Whether this node has a replica of another write group to which queues with records in this one have come, as
-        its logs or the metadata say: it may lead that one yet, and reads what they had here."""
-        placement, unsettled = self._placement, self._state.moves.unsettled
-        for stays in placement.moved.values():
-            home = stays[-1].group
+        its logs or the metadata say: it may lead that one yet, and reads what they had here. Behind its fence nobody
+        serves a queue there: of one that has returned to this write group, whose log does not go on here any more, no
+        other log would ever say so."""
+        placement, unsettled, fences = self._placement, self._state.moves.unsettled, self._state.moves.fences
+        for queue_id, stays in placement.moved.items():
+            home, fence = stays[-1].group, fences.get(slot_of(queue_id))
+            if fence is not None and fence.before == home:
+                home = fence.to
             if home != number and self._may_lead(home) and any(it.group == number for it in stays):
                 return True
         return any(

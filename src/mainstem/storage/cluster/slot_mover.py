@@ -45,6 +45,9 @@ from mainstem.storage.write_groups.write_loop import WriteLoop
 MOVED_QUEUES_MAX = 10_000
 """Queues with records in several write groups: each has a history of its own in memory and in every checkpoint."""
 
+KEPT_QUEUES_MAX = MOVED_QUEUES_MAX // 2
+"""Of these, queues that are compacted alone, and have their histories for good: as many others still move."""
+
 STAYS_MAX = 16
 """Write groups one after the other that a queue may have records in; a read of the oldest looks into each."""
 
@@ -100,8 +103,8 @@ class MetadataOfMoves(NamedTuple):
     """Per write group the nodes that follow it without a replica."""
     refused: Callable[[], str] = str
     """Says why no slot is fenced now, whatever is wished for; empty: nothing is in the way."""
-    compacted_refused: Callable[[], str] = str
-    """The same of slots with queues that are compacted."""
+    compacted_refused: Callable[[bool], str] = lambda _for_good: ""
+    """The same of slots with queues that are compacted; True: and whose records never go by age or size."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -264,25 +267,34 @@ class SlotMover:
                 topics[topic.number] = topic
             if topic.internal and any(slot_of(topic.queue_id(number)) == slot for number in range(topic.partitions)):
                 return f"queues of {topic.name} do not move"
-        new = 0
+        new, new_kept = 0, 0
         for queue_id, unstable in zip(_ids(rows), rows[:, FIRST_UNSTABLE].tolist(), strict=True):
             its = topics.get(topic_number_of(queue_id))
             name = f"{its.name}:{partition_of(queue_id)}" if its is not None else f"queue {queue_id:#x}"
             if unstable:
                 return f"a transaction is open in {name}"
             policy: Collection[str] = its.settings.cleanup_policy if its is not None else ()
-            if "compact" in policy and "delete" not in policy:
-                return f"{name} is compacted without delete, and such queues do not move"
-            if "compact" in policy and (why := self.metadata.compacted_refused()):
+            is_kept = "compact" in policy and "delete" not in policy
+            if "compact" in policy and (why := self.metadata.compacted_refused(is_kept)):
                 return f"{name} is compacted: {why}"
             if len(self._placement.history(queue_id)) >= STAYS_MAX:
                 return (
                     f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"
+                    + (", which takes cleanup.policy=compact,delete" if is_kept else "")
                 )
             new += queue_id not in self._placement.moved
+            new_kept += is_kept and queue_id not in self._placement.moved
         if len(self._placement.moved) + new > MOVED_QUEUES_MAX:
             return f"{MOVED_QUEUES_MAX} queues have records in several write groups, and no more can"
+        if new_kept and self._kept_queues() + new_kept > KEPT_QUEUES_MAX:
+            return f"{KEPT_QUEUES_MAX} queues that are compacted without delete have moved, and no more can"
         return ""
+
+    def _kept_queues(self) -> int:
+        """How many queues that are compacted alone have records in several write groups."""
+        policies = ((topic.number, topic.settings.cleanup_policy) for topic in self._topics())
+        kept = {number for number, policy in policies if "compact" in policy and "delete" not in policy}
+        return sum(topic_number_of(queue_id) in kept for queue_id in self._placement.moved)
 
     def is_followed(self, fence: Fence) -> bool:
         """Whether all replicas of the new write group are members of the one before, by the replicas here."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy
 
 from mainstem.kernel import crc32c
-from mainstem.model import PARTITION_BITS, Topic, TopicSettings, topic_number_of
+from mainstem.model import PARTITION_BITS, Topic, TopicSettings
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import MergeWaits
 from mainstem.storage.agreed_clock import AgreedClock
@@ -148,17 +148,12 @@ class LocalCompactionLog:
                     covered.add(topic.number)
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        returned = frozenset(it for it in self._returned() if topic_number_of(it) in found)
-        rules_of = rules_of_topics(found, covered, returned)
-        return CompactionRules(frozenset(found), frozenset(covered), rules_of, self._whole_in, returned)
+        return CompactionRules(frozenset(found), frozenset(covered), rules_of_topics(found, covered), self._whole_in)
 
 
-def rules_of_topics(
-    settings: Mapping[int, TopicSettings], internal: Collection[int], but: Collection[int] = ()
-) -> RulesOf:
+def rules_of_topics(settings: Mapping[int, TopicSettings], internal: Collection[int]) -> RulesOf:
     """The rules of compacted topics, by their numbers. `internal`: those that their writers keep short, and that wait
-    until it is worth it; `but`: queues of these topics that are not compacted now."""
-    left_out = numpy.array(sorted(but), numpy.uint64)
+    until it is worth it."""
 
     def wait_of(number: int) -> int:
         known = settings.get(number)
@@ -169,7 +164,7 @@ def rules_of_topics(
         known = [settings.get(number) for number in numbers.tolist()]
         found = [NOT_COMPACTED if one is None else one for one in known]
         return Rules(
-            numpy.array([one is not None for one in known], numpy.bool_)[which] & ~numpy.isin(queue_ids, left_out),
+            numpy.array([one is not None for one in known], numpy.bool_)[which],
             numpy.array([one.min_cleanable_dirty_ratio for one in found], numpy.float64)[which],
             numpy.array([one.min_compaction_lag_ms for one in found], numpy.int64)[which],
             numpy.array([one.max_compaction_lag_ms for one in found], numpy.int64)[which],

@@ -62,7 +62,8 @@ class RunAges:
         moves: Callable[[], bool],
         clock: AgreedClock,
     ) -> None:
-        """`groups_of` gives the write group of each queue; `moves`: files may move to the tier."""
+        """`groups_of` gives the write groups in which these queues have records; `moves`: files may move to the
+        tier."""
         self._groups = groups
         self._groups_of = groups_of
         self._topics = topics

@@ -88,8 +88,6 @@ class CompactionRules(NamedTuple):
     rules_of: RulesOf
     whole_in: Callable[[int, QueueIds], Flags]
     """Tells which of these queues have been in this write group only."""
-    returned: frozenset[int] = frozenset()
-    """Queues of these topics that are left out as long as they were in a write group twice."""
 
 
 class CompactionPass(NamedTuple):
@@ -170,9 +168,7 @@ class Compactions:
         self._merges = merges
         self._clock = clock
         self._topics: frozenset[int] = frozenset()
-        """Those that `_parts` knows of…"""
-        self._returned: frozenset[int] = frozenset()
-        """…and the queues of them that it leaves out."""
+        """Those that `_parts` knows of."""
         self._parts: Lru[str, Parts] = Lru(NO_BOUND, bytes_of)
         """Of files that have queues of these topics."""
         self.parts_bytes_max = PARTS_BYTES_MAX
@@ -371,8 +367,8 @@ class Compactions:
 
     def _forget(self, rules: CompactionRules) -> None:
         """Forget what is known under other topics, and of files that are gone."""
-        if (rules.topics, rules.returned) != (self._topics, self._returned):
-            self._topics, self._returned = rules.topics, rules.returned
+        if rules.topics != self._topics:
+            self._topics = rules.topics
             self._parts.clear()
             self._without.clear()
             self._nothing.clear()
