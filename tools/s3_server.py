@@ -25,7 +25,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -144,7 +144,8 @@ def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bo
             for thread in Path(f"/proc/{process.pid}/task").iterdir() if idle else ():  # those to come inherit it
                 take_leftovers(int(thread.name), NICE_MAX)
                 set_policy(int(thread.name), os.SCHED_IDLE)
-                os.sched_setaffinity(int(thread.name), half_of(os.sched_getaffinity(0)))
+                with suppress(ProcessLookupError):  # a thread that has just ended
+                    os.sched_setaffinity(int(thread.name), half_of(os.sched_getaffinity(0)))
             yield S3Server(process, endpoint, bucket)
         finally:
             watchdog.cancel()
