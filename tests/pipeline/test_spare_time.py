@@ -76,17 +76,34 @@ def test_all_of_a_session_is_idle_work_as_long_as_it_has_what_it_wants() -> None
         assert policies(pid) == [os.SCHED_IDLE] * 2
 
 
-def test_a_look_takes_little_of_a_processor_at_a_time() -> None:
+SLEEPERS = f"for one in {' '.join(map(str, range(5 * FILES_AT_ONCE)))}; do sleep 60 & done; wait"
+
+
+def test_a_look_takes_little_of_a_processor_at_a_time_and_the_next_ones_little_in_all() -> None:
     rests: list[float] = []
-    with session(STARTS_ANOTHER) as pid:
+    with session(STARTS_ANOTHER) as pid, session(SLEEPERS) as others:
         take_leftovers(pid)
+        look_until(
+            SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS),
+            lambda: policies(pid) == [os.SCHED_IDLE] * 2 and len(members(others)) > 5 * FILES_AT_ONCE,
+        )
         spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS, rest=rests.append)
-        look_until(spare, lambda: policies(pid) == [os.SCHED_IDLE] * 2)
-        rests.clear()
-        least = len([entry for entry in os.listdir("/proc") if entry.isdigit()])  # some may end meanwhile
+        spare.look(time.monotonic())
+        first = len(rests)
         spare.look(time.monotonic())
     assert set(rests) <= {REST_SECONDS}
-    assert len(rests) >= least // (2 * FILES_AT_ONCE)
+    assert first >= 5
+    assert len(rests) - first <= first - 3, "of other sessions only what is new is looked at"
+
+
+def test_a_process_that_comes_later_is_idle_work_as_well() -> None:
+    with session("sleep 0.2; ulimit -t 60; sh -c 'while :; do :; done' & while :; do :; done") as pid:
+        take_leftovers(pid)
+        spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS)
+        spare.look(time.monotonic())
+        for process in members(pid):
+            os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # what it starts from now on
+        look_until(spare, lambda: len(members(pid)) == 2 and policies(pid) == [os.SCHED_IDLE] * 2)
 
 
 def test_who_wants_nothing_is_not_starved() -> None:

@@ -25,19 +25,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mainstem.pipeline.embedded.processes import members
+from mainstem.pipeline.embedded.processes import ENDED, SESSION_AT
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Between two looks. Each reads some files of every process of the machine, ten milliseconds of a processor…"""
+"""Between two looks. This thread is batch work, and so is what it takes: where it runs no thread of a node finds a free
+processor. A look takes a millisecond or two: it reads a file of each process of the session and of each new one, and of
+their threads only if all together hardly ran…"""
+
+STRANGERS_LOOKS = 30
+"""…and of the other processes every minute: one of the session that has got the number of one that ended between two
+looks is found then."""
 
 FILES_AT_ONCE = 12
-"""…of which it takes a few tenths of one at a time: it is batch work, for which others may have to wait until the clock
-ticks, and a kernel that is not preemptible lets nobody in while it makes up a file…"""
+"""Files read in a few tenths of a millisecond: others may have to wait until the clock ticks, and a kernel that is not
+preemptible lets nobody in while it makes up a file…"""
 
 REST_SECONDS = 0.002
-"""…and then rests, so that a look takes a tenth of a second."""
+"""…and then it rests."""
 
 STARVED_SECONDS = 20.0
 """So long the splitter may get next to nothing: others are busy for some seconds now and then, and the split has room
@@ -51,8 +57,11 @@ BATCH_SECONDS = 300.0
 """Then it is looked at again whether others leave enough: beside others that never do, the splitter has what batch work
 gets in fifteen of sixteen parts of the time."""
 
-FILES_OF_THREAD = 2
-"""How long it ran, and its state."""
+STAT_BYTES = 4096
+"""More than what the system tells of a process in one line."""
+
+TICKS_AT = slice(11, 13)
+"""Of the fields behind the command's name: how long it ran for itself, and how long the system for it."""
 
 OTHERS_LITTLE = 0.1
 """Of one processor. Others who take less in all hardly meet the splitter, wherever it works: a node that does nothing
@@ -60,12 +69,11 @@ takes a hundredth, one that takes in a megabyte a second some hundredths."""
 
 
 class _Seen(NamedTuple):
-    """A thread at one look."""
+    """A process of the session, at one look."""
 
     ran: float
     """Seconds, since it began."""
-    ready: bool
-    """It runs, or would if it had a processor. (How long it was ready the system tells only once it runs again.)"""
+    threads: list[int]
 
 
 class SpareTime:
@@ -91,6 +99,9 @@ class SpareTime:
         self._rest = rest
         self._files = 0
         """Read since the last rest."""
+        self._strangers: set[int] = set()
+        """Processes that are of other sessions."""
+        self._looks = 0
         self._busy_seconds = math.inf
         """At the last look: before the first one nobody has worked."""
         self._starved_seconds = starved_seconds
@@ -99,18 +110,15 @@ class SpareTime:
         """When the splitter had enough, or wanted little, for the last time."""
         self._batch_until = 0.0
         self._seen: Mapping[int, _Seen] = {}
-        """By thread, at the last look."""
+        """By process, at the last look."""
 
     def look(self, now: float) -> None:
-        seen = {}
-        for thread in self._threads():
-            self._reads_files(FILES_OF_THREAD)
-            if (found := _seen(thread)) is not None:
-                seen[thread] = found
-        unknown = _Seen(0.0, False)
-        ran = sum(found.ran - self._seen.get(thread, unknown).ran for thread, found in seen.items())
+        seen = self._members()
+        unknown = _Seen(0.0, [])
+        ran = sum(found.ran - self._seen.get(process, unknown).ran for process, found in seen.items())
         seconds, busy = now - self._looked_at, self._busy()
-        if ran >= SHARE_MIN * seconds or not any(found.ready for found in seen.values()):
+        threads = [thread for found in seen.values() for thread in found.threads]
+        if ran >= SHARE_MIN * seconds or not any(map(self._is_ready, threads)):
             self._fed_at = now
         others_work = busy - self._busy_seconds - ran >= OTHERS_LITTLE * seconds
         self._looked_at, self._busy_seconds, self._seen = now, busy, seen
@@ -121,27 +129,54 @@ class SpareTime:
             self.idle, self._fed_at = True, now
         policy = os.SCHED_IDLE if self.idle else os.SCHED_BATCH
         cores = half_of(self._cores) if self.idle and others_work else self._cores
-        for thread in seen:
+        for thread in threads:
             set_policy(thread, policy)
             _keep_to(cores, thread)
 
-    def _reads_files(self, count: int = 1) -> None:
-        """Rest now and then."""
-        self._files += count
-        if self._files > FILES_AT_ONCE:
-            self._files = count
-            self._rest(REST_SECONDS)
-
-    def _threads(self) -> list[int]:
-        found: list[int] = []
-        for process in members(self._session_id, self._reads_files):
-            if process == os.getpid():
-                continue  # a thread that holds the interpreter and gets no processor would hold up this one
+    def _members(self) -> dict[int, _Seen]:
+        """The processes of the session but this one: a thread that holds the interpreter and gets no processor would
+        hold up this one."""
+        if self._looks % STRANGERS_LOOKS == 0:
+            self._strangers.clear()
+        self._looks += 1
+        found = {}
+        there = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+        self._strangers &= there
+        for process in there - self._strangers:
+            fields = self._stat_of(process)
+            if fields is None or fields[0].decode() in ENDED:
+                continue
+            if int(fields[SESSION_AT]) != self._session_id or process == os.getpid():
+                self._strangers.add(process)
+                continue
             try:
-                found += map(int, os.listdir(f"/proc/{process}/task"))
+                threads = list(map(int, os.listdir(f"/proc/{process}/task")))
             except OSError:
                 continue  # it has just ended
+            found[process] = _Seen(sum(map(int, fields[TICKS_AT])) / os.sysconf("SC_CLK_TCK"), threads)
         return found
+
+    def _is_ready(self, thread: int) -> bool:
+        """Whether a thread runs, or would if it had a processor. (How long it was ready the system tells only once it
+        runs again.)"""
+        fields = self._stat_of(thread)
+        return fields is not None and fields[0] == b"R"
+
+    def _stat_of(self, thread: int) -> list[bytes] | None:
+        """The fields behind the command's name that the system tells of a thread, or of a process; None: it has
+        ended."""
+        self._files += 1
+        if self._files > FILES_AT_ONCE:
+            self._files = 1
+            self._rest(REST_SECONDS)
+        try:
+            descriptor = os.open(f"/proc/{thread}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.read(descriptor, STAT_BYTES).rpartition(b")")[2].split() or None
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, ProcessLookupError):
+            return None
 
     def _busy(self) -> float:
         """The seconds for which the session's processors have worked for anybody, so far."""
@@ -152,15 +187,6 @@ class SpareTime:
                 user, nice, system, _idle, _waits, interrupts, soft_interrupts = map(int, fields[:7])
                 ticks += user + nice + system + interrupts + soft_interrupts
         return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _seen(thread: int) -> _Seen | None:
-    try:
-        ran = Path(f"/proc/{thread}/schedstat").read_text().split()[0]
-        state = Path(f"/proc/{thread}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return None  # it has just ended, or the system does not count
-    return _Seen(int(ran) / 1e9, state == "R")
 
 
 def half_of(cores: Iterable[int]) -> frozenset[int]:

@@ -64,7 +64,9 @@ class Splitter:
         self._yields = yields
         self._merger = merger
         self._trigger: list[SplitSlice] = []
-        """The result of the trigger that was recorded last."""
+        """The result of the trigger that was recorded last…"""
+        self._batch = -1
+        """…and its number."""
         self._bytes_total = 0
         self._reported_batch = -1
 
@@ -146,13 +148,15 @@ class Splitter:
                 len(entry.files),
                 ", ".join(sorted(set(outcomes))),
             )
-        self._trigger = done
+        self._trigger, self._batch = done, batch_id
         self._bytes_total += sum(entry.bytes for entry in done)
 
     def _report(self, query: StreamingQuery) -> None:
         """Tell the node about the last trigger that had work, once."""
+        if self._batch == self._reported_batch or not self._trigger:
+            return  # Spark is not asked: that costs a millisecond of two processes
         progress: Any = query.lastProgress
-        if progress is None or progress["batchId"] == self._reported_batch or not self._trigger:
+        if progress is None or progress["batchId"] == self._reported_batch:
             return
         if progress["numInputRows"] == 0:
             return
