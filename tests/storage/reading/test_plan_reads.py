@@ -153,7 +153,7 @@ def test_the_files_around_a_reader_are_those_of_the_offset_wherever_it_was_befor
     simulated(tmp_path, story, prepare_merges)
 
 
-def test_a_reader_that_goes_on_in_a_file_is_not_looked_for(tmp_path: Path) -> None:
+def test_a_reader_that_goes_on_is_looked_for_once_whatever_was_split_since(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         await split_and_merge(node)
         store = node.storage.queue_store
@@ -167,12 +167,17 @@ def test_a_reader_that_goes_on_in_a_file_is_not_looked_for(tmp_path: Path) -> No
             return await find(queue_id, spans, offset)
 
         store.stored.search.find = watched  # type: ignore[method-assign]
-        firsts = []
+        firsts, spans = [], {id(store.manifest.spans(group)): store.manifest.spans(group)}
         for offset in range(node.offsets(QUEUE).high_watermark):
+            if offset % 50 == 25:
+                await publish(node, 1, [0])
+                await node.split()
+                spans[id(store.manifest.spans(group))] = store.manifest.spans(group)
             firsts += [file.source.name for file in await store.near.around(QUEUE, group, offset)][:1]
         assert len(firsts) > 100
-        assert looked == len(set(firsts))
-        assert looked > 2
+        assert len(set(firsts)) > 2
+        assert len(spans) > 2
+        assert looked == 1
 
     simulated(tmp_path, story, prepare_merges)
 

@@ -7,11 +7,15 @@ ended is read ahead of.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from mainstem.lru import Lru
+from mainstem.storage.errors import StorageError
 from mainstem.storage.extents.extent_index import ExtentIndex
 from mainstem.storage.queue_store.manifest.in_memory.spans import FileRange
 from mainstem.storage.queue_store.reading.file_search import ExtentPlace, Spans
@@ -25,6 +29,10 @@ NEAR_RUNS_MAX = 16
 every few files, and their indexes fit into memory."""
 
 
+SPANS_ON = 16
+"""Spans in which a reader is looked for from the one on where it was: as many as it may have read of at once. To search
+all of them takes a millisecond where a thousand have none of the queue."""
+
 NEARS_MAX = 64
 """Readers of many queues of which it is remembered in which files they are. Each keeps a snapshot of the spans."""
 
@@ -36,6 +44,8 @@ class _Near(NamedTuple):
     """The files from that of a queue's reader on, as long as these spans count."""
 
     spans: Spans
+    upto: int
+    """The last block of the first one's span."""
     files: tuple[tuple[KnownFile, bytes], ...]
     """With the write groups that each counts for."""
 
@@ -96,7 +106,7 @@ class NearFiles:
                     found.append(await self._near_file(known, groups))
                 return found
             near_bytes = 0
-            place = await self._search.find(queue_id, spans, offset)
+            place = await self._place(queue_id, spans, offset, remembered)
             if place is None or int(place.extents.rows["base_offset"][place.row]) > offset:
                 return []
             for entry in islice(_near(spans, place, queue_id, offset), NEAR_RUNS_MAX):
@@ -109,8 +119,20 @@ class NearFiles:
                     break
         except (FileGone, KeyError):  # dropped meanwhile
             return found
-        self._nears.put((queue_id, group), _Near(spans, tuple((file.source.known, file.groups) for file in found)))
+        files = tuple((file.source.known, file.groups) for file in found)
+        self._nears.put((queue_id, group), _Near(spans, spans[place.at].upto, files))
         return found
+
+    async def _place(self, queue_id: int, spans: Spans, offset: int, before: _Near | None) -> ExtentPlace | None:
+        """The extent that holds an offset of a queue, or the queue's next one behind it. A reader mostly goes on near
+        the place where it was `before`, whatever was split or merged since."""
+        if before is not None:
+            at = bisect.bisect_left(spans, before.upto, key=attrgetter("upto"))
+            with contextlib.suppress(StorageError, OSError):  # the search meets it again, if it has a part in it
+                place = await self._search.forward(queue_id, spans, at, offset, SPANS_ON)
+                if place is not None and int(place.extents.rows["base_offset"][place.row]) <= offset:
+                    return place
+        return await self._search.find(queue_id, spans, offset)
 
     def held_around(self, queue_id: int, group: int, offset: int) -> list[NearFile] | None:
         """As `around`, of few queues, for a reader that goes on where it was and if memory has the indexes. None: it is
