@@ -37,6 +37,8 @@ from mainstem.pipeline.merge.compact_task import (
     write_files,
 )
 from mainstem.pipeline.merge.merge_task import MergeSettings, input_file
+from mainstem.pipeline.spark.executors import on_executors
+from mainstem.pipeline.spark.kept_modules import keeping_modules
 from mainstem.pipeline.spark.session import COMPACTION_POOL
 from mainstem.rpc.messages.compact import CompactedFile, CompactionWork
 from mainstem.rpc.messages.split import HeldLease
@@ -115,7 +117,7 @@ class Compactor:
         context: Any = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", COMPACTION_POOL)
         try:
-            (answer,) = context.parallelize([msgspec.msgpack.encode(asked)], 1).map(decide).collect()
+            (answer,) = on_executors(self._spark, decide, [msgspec.msgpack.encode(asked)])
         finally:
             context.setLocalProperty("spark.scheduler.pool", None)
         found = msgspec.msgpack.decode(answer, type=DecideDone)
@@ -182,7 +184,7 @@ def shuffle_partitions(size: int) -> int:
 
 def map_in_arrow(frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
     """`DataFrame.mapInArrow`, without pandas: that asks for it, though neither driver nor workers use it."""
-    mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    mapped = UserDefinedFunction(keeping_modules(function), schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = mapped(*(frame[name] for name in frame.columns))
     mapping = frame._jdf.mapInArrow(columns._jc, False, None)  # noqa: SLF001  # what `DataFrame.mapInArrow` calls itself
     return DataFrame(mapping, frame.sparkSession)

@@ -65,6 +65,8 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
 class MeasureWork(msgspec.Struct, frozen=True):
     job: MergeJob
     topics: dict[int, TopicFacts]
+    goes_on: bool = False
+    """If one task can write all files, this one does: a task costs as much of the processor as to merge 30 MB."""
 
 
 class FilesWork(msgspec.Struct, frozen=True):
@@ -79,18 +81,20 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
 
 
-class MeasureDone(msgspec.Struct, frozen=True):
-    measured: Measured | None = None
-    damage: Damage | None = None
-    failure: str = ""
-    """Why it is neither: the shared store is out, or the node announces no files of this write group."""
-
-
 class FilesDone(msgspec.Struct, frozen=True):
     files: tuple[StoreFile, ...] = ()
     """Durable, and recorded nowhere yet."""
     damage: Damage | None = None
     failure: str = ""
+
+
+class MeasureDone(msgspec.Struct, frozen=True):
+    measured: Measured | None = None
+    damage: Damage | None = None
+    failure: str = ""
+    """Why it is neither: the shared store is out, or the node announces no files of this write group."""
+    wrote: FilesDone | None = None
+    """The outcome of the only task, if it is done."""
 
 
 def run_measure(work: bytes) -> bytes:
@@ -104,7 +108,8 @@ def run_measure(work: bytes) -> bytes:
     try:
         with task_files(job.settings, node, job.inputs) as files:
             measured = measure(job.inputs, _liveness(node, job.merge_id), asked.topics, lines, files.reader)
-        done = MeasureDone(measured)
+        goes_on = asked.goes_on and len(measured.tasks) == 1
+        done = MeasureDone(measured, wrote=_write(FilesWork(job, measured.tasks[0]), node) if goes_on else None)
     except InputDamaged as error:
         done = MeasureDone(damage=Damage(error.name, str(error)))
     except (ObjectStoreError, NamesRefused) as error:
@@ -117,8 +122,15 @@ def run_measure(work: bytes) -> bytes:
 def run_files(work: bytes) -> bytes:
     """A `FilesWork` in, a `FilesDone` out."""
     asked = msgspec.json.decode(work, type=FilesWork)
+    node = NodeLink(asked.job.settings.rpc, "merge task", asked.job.settings.tls)
+    try:
+        return msgspec.json.encode(_write(asked, node))
+    finally:
+        node.close()
+
+
+def _write(asked: FilesWork, node: NodeLink) -> FilesDone:
     job = asked.job
-    node = NodeLink(job.settings.rpc, "merge task", job.settings.tls)
     mine = [job.inputs[chosen.input] for chosen in asked.task.rows]
 
     def write() -> list[StoreFile]:
@@ -137,14 +149,11 @@ def run_files(work: bytes) -> bytes:
             )
 
     try:
-        done = FilesDone(tuple(patient(job.settings.shared_store, node, write)))
+        return FilesDone(tuple(patient(job.settings.shared_store, node, write)))
     except InputDamaged as error:
-        done = FilesDone(damage=Damage(error.name, str(error)))
+        return FilesDone(damage=Damage(error.name, str(error)))
     except (ObjectStoreError, NamesRefused) as error:
-        done = FilesDone(failure=str(error))
-    finally:
-        node.close()
-    return msgspec.json.encode(done)
+        return FilesDone(failure=str(error))
 
 
 class TaskFiles(NamedTuple):

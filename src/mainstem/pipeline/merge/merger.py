@@ -167,14 +167,14 @@ class Merger:
         job = self._job(work)
         topics = facts_of(work.topics)
         self._let_the_split_go_first()
-        (answer,) = self._on_executors(run_measure, [msgspec.json.encode(MeasureWork(job, topics))])
+        (answer,) = self._on_executors(run_measure, [msgspec.json.encode(MeasureWork(job, topics, goes_on=True))])
         measured = msgspec.json.decode(answer, type=MeasureDone)
         if measured.damage is not None:
             self._damaged(work, measured.damage)
         if measured.measured is None:
             raise MergeFailed(measured.failure)
-        files: list[StoreFile] = []
-        pending = list(measured.measured.tasks)
+        files = self._files_of(work, measured.wrote) if measured.wrote is not None else []
+        pending = list(measured.measured.tasks) if measured.wrote is None else []
         while pending:
             self._let_the_split_go_first()
             some, pending = pending[: self._tasks], pending[self._tasks :]
@@ -195,13 +195,16 @@ class Merger:
     def _write(self, work: MergeWork, job: MergeJob, tasks: list[MergeTask]) -> list[StoreFile]:
         files: list[StoreFile] = []
         for answer in self._on_executors(run_files, [msgspec.json.encode(FilesWork(job, task)) for task in tasks]):
-            done = msgspec.json.decode(answer, type=FilesDone)
-            if done.damage is not None:
-                self._damaged(work, done.damage)
-            if done.failure:
-                raise MergeFailed(done.failure)
-            files += done.files
+            files += self._files_of(work, msgspec.json.decode(answer, type=FilesDone))
         return files
+
+    def _files_of(self, work: MergeWork, done: FilesDone) -> list[StoreFile]:
+        """The files that a task wrote. Raises `MergeFailed` if it did not."""
+        if done.damage is not None:
+            self._damaged(work, done.damage)
+        if done.failure:
+            raise MergeFailed(done.failure)
+        return list(done.files)
 
     def _job(self, work: MergeWork) -> MergeJob:
         return MergeJob(

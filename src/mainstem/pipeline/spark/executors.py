@@ -7,9 +7,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from mainstem.pipeline.spark.kept_modules import keeping_modules
+
 
 def on_executors(spark: SparkSession, function: Callable[[bytes], bytes], work: Sequence[bytes]) -> list[bytes]:
     """The results of `function` for each, in their order. Raises Spark's errors."""
     context: Any = spark.sparkContext
-    found: list[bytes] = context.parallelize(work, len(work)).map(function).collect()
+    found: list[bytes] = context.parallelize(work, len(work)).map(keeping_modules(function)).collect()
     return found

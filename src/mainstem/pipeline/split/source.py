@@ -9,8 +9,6 @@ imported untyped: its classes are Any to the type checker.)
 
 from __future__ import annotations
 
-import functools
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +24,7 @@ from mainstem.pipeline.link.node_link import NodeLink
 from mainstem.pipeline.link.store_patience import patient
 from mainstem.pipeline.slices.journal_slice import slice_bytes
 from mainstem.pipeline.slices.split_slice import OpenTarget, SplitSlice, split_slice
+from mainstem.pipeline.spark.kept_modules import keep_modules
 from mainstem.pipeline.split.split_plan import (
     Offsets,
     SplitSettings,
@@ -119,14 +118,6 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
 
     def stop(self) -> None:
         self._node.close()
-
-
-@functools.cache
-def keep_modules() -> None:
-    """Exempt the modules that a worker has loaded by its first task from garbage collection, which Spark
-    requests after each task: it would visit every module each time, a fifth of a task's cost."""
-    gc.collect()
-    gc.freeze()
 
 
 def split_partition(partition: SlicePartition, settings: SplitSettings) -> SplitSlice:
