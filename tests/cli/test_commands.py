@@ -20,11 +20,11 @@ from tests.cli.documented import documented_keys, keys_of
 from tests.cli.fake_node import serving
 from tests.console.views import FakeViews
 
-from mainstem.cli.cluster.drain import left_of
+from mainstem.cli.cluster.drain import left_of, moving, told_of_drain
 from mainstem.cli.cluster.rebalance import on_the_way
-from mainstem.cli.cluster.status import moving
 from mainstem.cli.lazy_group import LazyGroup
 from mainstem.cli.main import root, run
+from mainstem.cli.terminal.progress_line import bar
 from mainstem.console.views.of_cluster import (
     BalanceView,
     ClusterView,
@@ -315,6 +315,22 @@ def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.Captu
         assert run([*words, "--cancel", "--wait"]) == 2
 
 
+def test_a_drain_that_is_waited_for_shows_how_far_it_is_and_what_moves() -> None:
+    drain = DrainView(node=3, groups_left=[0], votes=False, empty=False)
+    moves = [MoveView(group=0, old=3, new=1), MoveView(group=2, old=5, new=1)]
+    disk = DiskView(path="/w", used_bytes=1, free_bytes=2, total_bytes=3)
+    groups = [WriteGroupView(group=it, leader=1, term=1, committed=1) for it in range(4)]
+    view = ClusterView(
+        cluster_id="c", nodes=[], write_groups=groups, write_disk=disk, store_disk=disk, topics=1, partitions=1,
+        drains=[drain], moves=moves,
+    )  # fmt: skip
+    assert told_of_drain(view, drain, 4, 0.0) == (
+        "[###############-----] 1 of 4 write groups to go; "
+        "write group 0: node 1 copies a replica, which then goes from node 3"
+    )
+    assert [bar(*it) for it in ((0, 3), (3, 3), (0, 0))] == [f"[{'-' * 20}]", f"[{'#' * 20}]", f"[{'#' * 20}]"]
+
+
 def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -331,8 +347,8 @@ def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goe
         assert keys_of(json.loads(capsys.readouterr().out), documented) == documented
         assert run([*words, address]) == 1
         assert "1 move cannot begin now: write group 0: node 2 is away" in capsys.readouterr().err
-    assert on_the_way(BalanceView(moves=[], under_way=1, waits_for=["node 4 is not there yet"]), 0.0) == (
-        "1 replica on the way, 0 to go; waits: node 4 is not there yet"
+    assert on_the_way(BalanceView(moves=[], under_way=1, waits_for=["node 4 is not there yet"]), 4, 0.0) == (
+        "[###############-----] 1 replica on the way, 0 to go; waits: node 4 is not there yet"
     )
     with serving({"/v1/cluster/rebalance": (200, b'{"moves": []}')}) as address:
         assert run([*words, address]) == 0

@@ -10,9 +10,9 @@ import click
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json
-from mainstem.cli.terminal.progress_line import StatusLine
+from mainstem.cli.terminal.progress_line import StatusLine, bar
 from mainstem.console.views.asked_changes import DrainNodeRequest
-from mainstem.console.views.of_cluster import ClusterView, DrainView
+from mainstem.console.views.of_cluster import ClusterView, DrainView, MoveView
 
 LOOK_SECONDS = 0.5
 """Between two looks at the cluster: each has the node ask all others."""
@@ -51,6 +51,7 @@ def command(http: str, token: str | None, node: int, cancel: bool, wait: bool, a
 def _wait(connection: HttpNode, node: int) -> None:
     """Return when the node is empty. Raises NodeUnreachable or RequestRefused, and ClickException when somebody else
     cancelled the drain."""
+    most = 0
     with StatusLine(None) as line:
         while True:
             view = connection.get("/v1/cluster", ClusterView)
@@ -59,12 +60,24 @@ def _wait(connection: HttpNode, node: int) -> None:
                 raise click.ClickException(f"node {node} is not drained any more: somebody cancelled that")
             if drain.empty:
                 return
-            line.due(partial(_told, left_of(drain, len(view.write_groups))))
+            most = max(most, len(drain.groups_left))
+            line.due(partial(told_of_drain, view, drain, most))
             time.sleep(LOOK_SECONDS)
 
 
-def _told(left: str, _seconds: float) -> str:
-    return left
+def told_of_drain(view: ClusterView, drain: DrainView, most: int, _seconds: float) -> str:
+    """`most`: the write groups of which the node had something when the command began."""
+    moves = [moving(it) for it in view.moves if drain.node == it.old]
+    left = left_of(drain, len(view.write_groups))
+    return "; ".join([f"{bar(most - len(drain.groups_left), most)} {left}", *moves])
+
+
+def moving(move: MoveView) -> str:
+    """Which step a replica that moves is at."""
+    if not move.new:
+        return f"write group {move.group}: the replica on node {move.old} goes, as its successor has a vote"
+    instead = f", which then goes from node {move.old}" if move.old else ""
+    return f"write group {move.group}: node {move.new} copies a replica{instead}"
 
 
 def left_of(drain: DrainView, groups: int) -> str:

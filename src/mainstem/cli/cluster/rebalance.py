@@ -12,7 +12,7 @@ from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_json, print_table, print_text, size
-from mainstem.cli.terminal.progress_line import StatusLine
+from mainstem.cli.terminal.progress_line import StatusLine, bar
 from mainstem.console.views.asked_changes import RebalanceRequest
 from mainstem.console.views.of_cluster import BalanceView
 
@@ -123,10 +123,14 @@ def _carry_out(node: HttpNode) -> tuple[int, int]:
                         f"{counted(len(plan.moves), 'move')} cannot begin now: {plan.waits_for[0]}; give the command "
                         "again when that is mended"
                     )
-            line.due(partial(on_the_way, plan))
+            line.due(partial(on_the_way, plan, moved + led))
             time.sleep(LOOK_SECONDS)
 
 
-def on_the_way(plan: BalanceView, _seconds: float) -> str:
+def on_the_way(plan: BalanceView, begun: int, _seconds: float) -> str:
+    """`begun`: the moves that the command has begun with so far."""
     waits = f"; waits: {plan.waits_for[0]}" if plan.waits_for else ""
-    return f"{counted(plan.begun + plan.under_way, 'replica')} on the way, {len(plan.moves)} to go{waits}"
+    under_way = plan.begun + plan.under_way
+    done = max(0, begun - under_way)
+    drawn = bar(done, done + under_way + len(plan.moves))
+    return f"{drawn} {counted(under_way, 'replica')} on the way, {len(plan.moves)} to go{waits}"

@@ -9,9 +9,10 @@ from functools import partial
 import click
 
 from mainstem.cli.clients.http_node import HttpNode
+from mainstem.cli.cluster.drain import moving
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json
-from mainstem.cli.terminal.progress_line import StatusLine
+from mainstem.cli.terminal.progress_line import StatusLine, bar
 from mainstem.console.views.asked_changes import ReplaceNodeRequest
 from mainstem.console.views.of_cluster import ClusterView, WriteGroupView
 
@@ -47,20 +48,24 @@ def command(http: str, token: str | None, old: int, new: int, wait: bool, as_jso
 
 def _wait(node: HttpNode, old: int, new: int) -> None:
     """Return when every write group says, by its leader, that it is done. Raises NodeUnreachable or RequestRefused."""
+    most = 0
     with StatusLine(None) as line:
-        while left := _left(node.get("/v1/cluster", ClusterView).write_groups, old, new):
-            line.due(partial(_told, left))
+        while left := _left((view := node.get("/v1/cluster", ClusterView)).write_groups, old, new):
+            most = max(most, left)
+            line.due(partial(_told, view, left, most, new))
             time.sleep(LOOK_SECONDS)
 
 
-def _told(left: str, _seconds: float) -> str:
-    return left
+def _told(view: ClusterView, left: int, most: int, new: int, _seconds: float) -> str:
+    """`most`: the write groups that were left when the command began."""
+    moves = [moving(it) for it in view.moves if it.new == new]
+    to_go = f"{left} of {counted(len(view.write_groups), 'write group')} to go"
+    return "; ".join([f"{bar(most - left, most)} {to_go}", *moves])
 
 
-def _left(groups: Sequence[WriteGroupView], old: int, new: int) -> str:
-    """How much there is to do; empty: nothing."""
-    left = sum(not _is_replaced(group, old, new) for group in groups)
-    return f"{left} of {counted(len(groups), 'write group')} to go" if left else ""
+def _left(groups: Sequence[WriteGroupView], old: int, new: int) -> int:
+    """How many write groups are not done."""
+    return sum(not _is_replaced(group, old, new) for group in groups)
 
 
 def _is_replaced(group: WriteGroupView, old: int, new: int) -> bool:

@@ -8,11 +8,11 @@ import click
 
 from mainstem.address import Address, AddressError, parsed
 from mainstem.cli.clients.http_node import HttpNode
-from mainstem.cli.cluster.drain import left_of
+from mainstem.cli.cluster.drain import left_of, moving
 from mainstem.cli.cluster.move_queue import told_slot_move
 from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, duration, print_fields, print_json, print_table, print_text, size
-from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, MoveView, NodeView, ReplicaView
+from mainstem.console.views.of_cluster import ClusterView, DiskView, LostNodeView, NodeView, ReplicaView
 from mainstem.model import Location
 from mainstem.nameserver.state.plans.replica_placement import crowded_machines
 
@@ -169,14 +169,6 @@ def balancing(view: ClusterView) -> list[str]:
         ago = duration(queue.age_seconds or 0.0)
         lines.append(f"balancer: last queue {ago} ago: {subject}: {taken_back}{queue.why}")
     return lines
-
-
-def moving(move: MoveView) -> str:
-    """Which step a replica that moves is at."""
-    if not move.new:
-        return f"write group {move.group}: the replica on node {move.old} goes, as its successor has a vote"
-    instead = f", which then goes from node {move.old}" if move.old else ""
-    return f"write group {move.group}: node {move.new} copies a replica{instead}"
 
 
 def rebuilding(lost: LostNodeView) -> str:

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 _TERMINAL_SECONDS = 0.25
 """Often enough to look alive; the speeds shown are those of this time."""
 PIPE_SECONDS = 5.0
+BAR_CELLS = 20
+"""One of ten write groups is seen, and there is room for words behind it on a line of 80."""
 
 progress_option = click.option(
     "--progress/--no-progress", default=None, help="Show how far it is. Default: on a terminal."
 )
+
+
+def bar(done: int, total: int) -> str:
+    """`[########------------]`: so much of it is done."""
+    full = BAR_CELLS * done // total if total else BAR_CELLS
+    return f"[{'#' * full}{'-' * (BAR_CELLS - full)}]"
 
 
 class StatusLine(contextlib.AbstractContextManager["StatusLine"]):
