@@ -90,6 +90,7 @@ def known(preferred: NodeView, of_preferred: ReplicaView | None) -> ExplainedClu
         (node(1), replica(1, lag_blocks=-1), "no leader tells how far its replica is"),
         (node(1), replica(1, active=False), "the leader does not hear from its replica"),
         (node(1), replica(1, lag_blocks=120), "its replica is 120 blocks behind; it leads once it is close"),
+        (node(1), replica(1, lag_blocks=1), "its replica is 1 block behind; it leads once it is close"),
         (node(1), replica(1), "it has to be well for some seconds first"),
         (node(9), replica(1), "it is not registered"),
     ],
@@ -215,7 +216,7 @@ def test_a_queue_tells_where_its_records_from_before_are_and_for_how_long() -> N
     known = ExplainedCluster(cluster([node(1), node(2), node(3)], [group(0, 1, 1, TRIO)]), [], [])
     told = explain_queue(known, ExplainedQueue("orders", 3, 2014, 0, others=(2, 1)))
     assert told is not None
-    where = "The slot has moved: what its queues had before is in write groups 2, 1, "
+    where = "The slot has moved: what its queues had before is in write groups 2 and 1, "
     assert told.sentences[1] == f"{where}until retention removes it."
     kept = ExplainedQueue("orders", 3, 2014, 0, others=(2, 1), for_good="table", guests={1: [4, 5], 2: []})
     told = explain_queue(known, kept)

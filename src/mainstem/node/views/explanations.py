@@ -152,10 +152,10 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
     why = f"; it waits, as {moves[0].waits_for}" if moves and moves[0].waits_for else ""
     moving = [f"The slot is on its way to write group {queue.to}{why}."] if queue.to >= 0 else []
     if queue.others:
-        kept, until = _numbers(queue.others), "until retention removes it"
+        until = "until retention removes it"
         if queue.for_good:
             until = f"and stays there: topic {queue.for_good} is compacted without delete"
-        moving.append(f"The slot has moved: what its queues had before is in write groups {kept}, {until}.")
+        moving.append(f"The slot has moved: what its queues had before is in {numbers_text(queue.others)}, {until}.")
         moving += [
             f"Nodes {_numbers(nodes)} follow write group {group} as guests for as long."
             for group, nodes in sorted(queue.guests.items())
@@ -300,6 +300,10 @@ def _busiest(group: WriteGroupView) -> Iterator[str]:
         yield f"Of what it takes in, single queues bring: {told}."
 
 
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
+
+
 def _replica(known: ExplainedCluster, group: WriteGroupView, replica: ReplicaView) -> str:
     node = _node(known, replica.node)
     place = _place(node) if node is not None else ""
@@ -314,7 +318,7 @@ def _replica(known: ExplainedCluster, group: WriteGroupView, replica: ReplicaVie
     if replica.lag_blocks < 0:
         parts.append("no leader tells how far it is")
     elif replica.lag_blocks:
-        parts.append(f"is {replica.lag_blocks} blocks behind")
+        parts.append(f"is {_blocks(replica.lag_blocks)} behind")
     if replica.lag_blocks >= 0 and not replica.active:
         parts.append("is silent")
     if not parts:
@@ -362,7 +366,7 @@ def _why_not(known: ExplainedCluster, group: WriteGroupView) -> str:
     if not replica.active:
         return "the leader does not hear from its replica"
     if replica.lag_blocks > 0:
-        return f"its replica is {replica.lag_blocks} blocks behind; it leads once it is close"
+        return f"its replica is {_blocks(replica.lag_blocks)} behind; it leads once it is close"
     return (
         "it has to be well for some seconds first: then it gets the leadership, unless its disk 1 is full or it does "
         "not take it"
@@ -461,7 +465,12 @@ def balancer_text(balancer: BalancerView) -> str:
 
 def groups_text(groups: Sequence[WriteGroupView]) -> str:
     """`write groups 0, 3 and 4`, cut where there are many."""
-    numbers = [str(group.group) for group in groups]
+    return numbers_text([group.group for group in groups])
+
+
+def numbers_text(groups: Sequence[int]) -> str:
+    """The same of their numbers."""
+    numbers = list(map(str, groups))
     if len(numbers) == 1:
         return f"write group {numbers[0]}"
     if len(numbers) > GROUPS_SHOWN_MAX:
