@@ -65,7 +65,7 @@ class SimulatedBroker:
         self.up = False
         self.roles: Roles | None = None
         """While it is up."""
-        self._cluster = cluster
+        self.cluster = cluster
         self._directory = directory
         self._rng = random.Random(seed)
         self._ids = itertools.count(1)
@@ -73,10 +73,10 @@ class SimulatedBroker:
     async def start(self) -> None:
         """Returns when it serves clients, or has died meanwhile."""
         assert not self.up, f"broker {self.node_id} is up"
-        loop, life = self._cluster.loop, Life(self.node_id, len(self.lives) + 1)
+        loop, life = self.cluster.loop, Life(self.node_id, len(self.lives) + 1)
         self.lives.append(life)
         self.up = True
-        self._cluster.history.note("start", self.node_id, round(loop.time(), 6))
+        self.cluster.history.note("start", self.node_id, round(loop.time(), 6))
         starting = loop.run_in(life, self._start(life), name=f"start of broker {self.node_id}")
         over = loop.create_task(life.over.wait())
         await asyncio.wait([starting, over], timeout=STARTING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -86,7 +86,7 @@ class SimulatedBroker:
             starting.result()
 
     async def _start(self, life: Life) -> None:
-        cluster, handlers = self._cluster, Handlers()
+        cluster, handlers = self.cluster, Handlers()
 
         async def connect(identity: Identity) -> ClusterPorts:
             cluster.calls.serve(life, handlers)
@@ -110,13 +110,15 @@ class SimulatedBroker:
             ),
             AsyncExitStack(),
         )
+        if cluster.opened is not None:
+            cluster.opened(self, self.roles, life)
         cluster.clients_network.open_door(life, self.roles.dispatcher)
 
     def kill(self) -> None:
         """At once, whatever is under way; its disk keeps what was written."""
         if self.up:
-            self._cluster.history.note("crash", self.node_id)
-            self._cluster.loop.kill(self.lives[-1])
+            self.cluster.history.note("crash", self.node_id)
+            self.cluster.loop.kill(self.lives[-1])
             self.up, self.roles = False, None
             self.disk1.turn_off()
             self.disk1.crash(keep_all=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.cluster.lives import Life
 from tests.simulation.migrating_groups.ownership import Ownership
-from tests.simulation.whole.node import WholeNode
+from tests.simulation.whole.cluster import ClientsNode
 
 from mainstem.broker.consumer_groups.machine import ConsumerGroupMachine
 from mainstem.broker.consumer_groups.partition import CoordinatorPartition
@@ -18,7 +18,7 @@ class Watch:
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
 
-    def opened(self, node: WholeNode, roles: Roles, life: Life) -> None:
+    def opened(self, node: ClientsNode, roles: Roles, life: Life) -> None:
         assert roles.compute is not None
         served = roles.compute.groups.served
         make = served._partition  # noqa: SLF001 - partitions are made nowhere else

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulation.cluster.lives import Life
 from tests.simulation.share_groups.deliveries import Deliveries, Reign
-from tests.simulation.whole.node import WholeNode
+from tests.simulation.whole.cluster import ClientsNode
 
 from mainstem.broker.share_groups.records import WindowKey
 from mainstem.broker.share_groups.served_states import STATE_TOPIC, StatePartition
@@ -22,7 +22,7 @@ class Watch:
     def __init__(self, deliveries: Deliveries) -> None:
         self._deliveries = deliveries
 
-    def opened(self, node: WholeNode, roles: Roles, life: Life) -> None:
+    def opened(self, node: ClientsNode, roles: Roles, life: Life) -> None:
         assert roles.compute is not None
         served = roles.compute.shares.served
         make = served._partition  # noqa: SLF001 - partitions are made nowhere else
@@ -38,7 +38,7 @@ class Watch:
             assert topic is not None
             self._follow(node, life, partition, topic.queue_id(index))
 
-    def _follow(self, node: WholeNode, life: Life, partition: StatePartition, log: int) -> None:
+    def _follow(self, node: ClientsNode, life: Life, partition: StatePartition, log: int) -> None:
         serve = partition.serve
 
         def begun(machine: ShareStateMachine) -> None:
@@ -54,7 +54,7 @@ class Watch:
         if partition.machine is not None:
             begun(partition.machine)
 
-    def _follow_machine(self, node: WholeNode, life: Life, machine: ShareStateMachine, reign: Reign) -> None:
+    def _follow_machine(self, node: ClientsNode, life: Life, machine: ShareStateMachine, reign: Reign) -> None:
         acquire: Callable[..., Any] = ShareStateMachine.acquire
 
         def acquired(ticket: int, key: WindowKey, member_id: str, read: ReadBatches, *rest: Any) -> Any:

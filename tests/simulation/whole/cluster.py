@@ -99,6 +99,12 @@ class ClientsNode(Protocol):
     @property
     def roles(self) -> Roles | None: ...
 
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def cluster(self) -> WholeCluster: ...
+
 
 class WholeCluster(SimulatedCluster):
     """`nodes` are whole ones; their metadata says which topics there are."""
@@ -111,8 +117,8 @@ class WholeCluster(SimulatedCluster):
     """Whether anybody compacts what is to be compacted."""
     stores_apart: ClassVar[bool] = False
     """Whether nodes that serve clients are others than those that store."""
-    opened: Callable[[WholeNode, Roles, Life], None] | None = None
-    """Is told of each node that has opened its roles, if anybody is."""
+    opened: Callable[[ClientsNode, Roles, Life], None] | None = None
+    """Is told of each node that serves clients once it has opened its roles, if anybody is."""
     nodes: dict[int, WholeNode]  # type: ignore[assignment]
 
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: WholeSettings) -> None:

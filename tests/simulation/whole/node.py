@@ -117,7 +117,7 @@ class WholeNode(SimulatedNode):
             await stack.aclose()
             raise
         stack.push_async_callback(self._close_door, life)
-        if cluster.opened is not None:
+        if cluster.opened is not None and roles.compute is not None:
             cluster.opened(self, roles, life)
         if roles.compute is not None:
             cluster.clients_network.open_door(life, roles.dispatcher)
