@@ -186,13 +186,15 @@ class FollowedLog(NamedTuple):
 
 
 class FollowersRead(enum.IntEnum):
-    """Of which topics a reader may be served from replicas that other nodes lead. As an integer, a plan's
-    `from_followers`."""
+    """Of which topics a reader may be served from replicas that other nodes lead or, by a broker without storage,
+    though clients have another broker for them. As an integer, a plan's `from_followers`."""
 
     NEVER = 0
     ALL = 1
     SPREAD = 2
     """Those whose readers are spread over replicas."""
+    SENT = 3
+    """None: a broker without storage sends the reader on to another one, `share_to`, whatever it reads."""
 
 
 # --- blocks ---------------------------------------------------------------------------------------------

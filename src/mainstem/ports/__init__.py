@@ -52,6 +52,8 @@ from mainstem.ports.request_ports import (
     joined,
 )
 from mainstem.ports.store_ports import (
+    OF_ALL_TOPICS,
+    SENT_ON,
     ClientStore,
     CommittedReads,
     ForwardedClients,
@@ -73,7 +75,9 @@ from mainstem.ports.transaction_ports import (
 __all__ = [
     "ANONYMOUS",
     "ANY_BYTES",
+    "OF_ALL_TOPICS",
     "OWN_FRAME_BYTES_MIN",
+    "SENT_ON",
     "BrokerCalls",
     "BrokerLeadership",
     "Brought",

@@ -30,6 +30,10 @@ from mainstem.prompt_future import PromptFuture
 T = TypeVar("T")
 
 
+OF_ALL_TOPICS, SENT_ON = 1, 3
+"""Values of `ReadPlan.from_followers`: those of `kernel.FollowersRead` that a broker without storage goes by."""
+
+
 class ReadPlan(Protocol):
     """The reads of one fetch, partition by partition, in order; `kernel.FetchPlan` implements it."""
 
@@ -51,6 +55,12 @@ class ReadPlan(Protocol):
     @property
     def share_to(self) -> int:
         """The node that the reader is sent to for such topics; -1: none."""
+        ...
+
+    @property
+    def from_followers(self) -> int:
+        """`OF_ALL_TOPICS`: the reader is served whatever it reads, though clients have another broker for that;
+        `SENT_ON`: it is sent to `share_to`, whatever it reads."""
         ...
 
     def put(self, found: QueueSlice, sent_to: int = -1) -> None:

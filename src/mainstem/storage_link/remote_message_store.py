@@ -30,7 +30,7 @@ from mainstem.model import (
     Sample,
     TimestampOffset,
 )
-from mainstem.ports import ANY_BYTES, ReadPlan
+from mainstem.ports import ANY_BYTES, OF_ALL_TOPICS, SENT_ON, ReadPlan
 from mainstem.prompt_future import PromptFuture
 from mainstem.rpc.errors import RpcError
 from mainstem.rpc.messages.brokers import (
@@ -202,7 +202,7 @@ class RemoteMessageStore:
         """`took` is told of each tail that is read: which node told of it, and how many bytes of batches it gave."""
         while (wanted := plan.wanted(1, ANY_BYTES)).reads:
             misplaced = self._is_misplaced(wanted.reads[0].queue_id)
-            if misplaced and not plan.is_spread:
+            if misplaced and not _may_stay(plan):
                 plan.put(_none_of(wanted.reads)[0])
                 continue
             found = self._cache.read(wanted.reads[0], wanted.bytes_max, whole_first=wanted.whole_first)
@@ -377,14 +377,21 @@ def by_write_group(queue_ids: Sequence[int], group_of: Callable[[int], int]) -> 
 
 def _settle(plan: ReadPlan, found: QueueSlice, *, misplaced: bool) -> bool:
     """Settle a partition with what was read of it. Returns whether the reader gets batches. `misplaced`: its clients
-    have another broker, which alone sends readers on where these are spread; any broker serves those that came so."""
+    have another broker, which alone sends readers on."""
     sent_to = -1
-    if plan.is_spread:
-        sent_to = -1 if misplaced else plan.share_to
-    elif misplaced:
-        found = found._replace(outcome=Outcome.NOT_LEADER, batches=[])
+    if misplaced:
+        if not _may_stay(plan):
+            found = found._replace(outcome=Outcome.NOT_LEADER, batches=[])
+    elif plan.is_spread or plan.from_followers == SENT_ON:
+        sent_to = plan.share_to
     plan.put(found, sent_to)
     return sent_to < 0 and bool(found.batches)
+
+
+def _may_stay(plan: ReadPlan) -> bool:
+    """Whether a reader whose queue has another broker may have been sent here by that one: any broker serves those of
+    topics whose readers are spread, and those of its own rack."""
+    return plan.is_spread or plan.from_followers == OF_ALL_TOPICS
 
 
 def _none_of(reads: Sequence[QueueRead]) -> list[QueueSlice]:

@@ -90,6 +90,9 @@ class Choice(NearerReplicas):
     def share(self, rack: str, listener: str, reader: int) -> dict[int, int] | None:
         return {LED: SHARING_NODE} if rack in (FAR, HERE) else None
 
+    def broker_near(self, rack: str, listener: str, reader: int) -> int:
+        return -1
+
     def broker_for(self, rack: str, listener: str, reader: int) -> int:
         return -1
 

@@ -14,6 +14,7 @@ from mainstem.broker.fetching.nearer_replicas import NearerReplicas
 from mainstem.broker.queue_routing import SETTLED_SECONDS, QueueRouting
 from mainstem.kernel import FollowersRead
 from mainstem.model import ListenerAddress, Node, NodeRole, QueueRange, queue_id_of
+from mainstem.ports import OF_ALL_TOPICS, SENT_ON
 
 RACKS = {1: "east", 2: "west", 3: "west", 4: "north", 5: None}
 QUEUES = [queue_id_of(7, partition) for partition in range(3)]
@@ -114,7 +115,7 @@ def test_where_queues_spread_over_brokers_without_storage_nobody_is_sent_to_node
     world.metadata.nodes_known.append(node(6, "west", roles=frozenset({NodeRole.BROKER})))
     assert world.nearer("west") is None
     world.apart = True
-    assert not world.are_here("east"), "it has no replicas"
+    assert not world.are_here("west"), "it has no replicas"
 
 
 def test_a_node_without_a_rack_has_no_consumers_of_its_own(world: World) -> None:
@@ -180,10 +181,47 @@ def test_brokers_without_storage_share_the_readers_of_a_spread_topic(world: Worl
     world.metadata.nodes_known.append(node(2, "west"))
     world.apart = True
     assert world.choice().share("east", LISTENER, 7) is None, "it leads nothing"
-    assert not world.are_here("east", spread=True)
+    assert not world.are_here("west", spread=True)
     choice = world.choice()
     assert choice.broker_for("", LISTENER, 7) == -1
-    found = [choice.broker_for("east", LISTENER, reader) for reader in READERS]
+    found = [choice.broker_for("nowhere", LISTENER, reader) for reader in READERS]
     assert {it: found.count(it) > len(READERS) / 6 for it in found} == dict.fromkeys((-1, 6, 7), True)
     world.metadata.dead |= {6, 7}
-    assert {world.choice().broker_for("east", LISTENER, reader) for reader in READERS} == {-1}
+    assert {world.choice().broker_for("nowhere", LISTENER, reader) for reader in READERS} == {-1}
+
+
+def test_ports_and_kernel_mean_the_same() -> None:
+    assert (FollowersRead.ALL, FollowersRead.SENT) == (OF_ALL_TOPICS, SENT_ON)
+
+
+def brokers_in_racks(world: World) -> None:
+    """Node 1, in the east, is a broker without storage, as nodes 6 to 9 are."""
+    racks = {1: "east", 6: "west", 7: "west", 8: "east", 9: None}
+    world.metadata.nodes_known = [node(it, rack, roles=frozenset({NodeRole.BROKER})) for it, rack in racks.items()]
+    world.metadata.nodes_known.append(node(2, "north"))
+    world.apart = True
+
+
+def test_brokers_without_storage_send_readers_to_those_in_their_rack(world: World) -> None:
+    brokers_in_racks(world)
+    choice = world.choice()
+    found = [choice.broker_near("west", LISTENER, reader) for reader in READERS]
+    assert {it: found.count(it) > len(READERS) / 4 for it in found} == dict.fromkeys((6, 7), True)
+    assert [choice.broker_near(rack, LISTENER, 7) for rack in ("east", "north", "nowhere", "")] == [-1] * 4
+    assert world.are_here("east") == FollowersRead.ALL, "whoever was sent here by another broker is served"
+    assert not world.are_here("west")
+    world.metadata.dead |= {6, 7}
+    assert world.choice().broker_near("west", LISTENER, 7) == -1
+    world.metadata.dead.clear()
+    world.enabled = False
+    assert world.choice().broker_near("west", LISTENER, 7) == -1
+    assert world.are_here("east") == FollowersRead.ALL
+    world.enabled, world.apart = True, False
+    assert world.choice().broker_near("west", LISTENER, 7) == -1
+
+
+def test_readers_of_a_spread_topic_stay_with_the_brokers_in_their_rack_where_racks_come_first(world: World) -> None:
+    brokers_in_racks(world)
+    assert {world.choice().broker_for("east", LISTENER, reader) for reader in READERS} == {-1, 8}
+    world.enabled = False
+    assert {world.choice().broker_for("east", LISTENER, reader) for reader in READERS} == {-1, 6, 7, 8, 9}

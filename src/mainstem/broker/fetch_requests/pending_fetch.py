@@ -16,7 +16,7 @@ from mainstem.broker.redirects import redirected
 from mainstem.broker.request_context import RequestContext
 from mainstem.broker.started import EncodedFrame, Later, Waiting
 from mainstem.errors import MainstemError
-from mainstem.kernel import FetchPlan, FetchScan, PlannedTopic
+from mainstem.kernel import FetchPlan, FetchScan, FollowersRead, PlannedTopic
 from mainstem.model import AbortedRange, Buffer
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import READ_COMMITTED, FetchResponse
@@ -198,8 +198,12 @@ class PendingFetch:
         self._round = plan.round
         plan.from_followers = replicas.are_here(rack, spread=plan.has_spread)
         plan.share, plan.share_to = None, -1
-        if rack and plan.has_spread:
-            listener = self._call.session.listener
+        if not rack:
+            return
+        listener = self._call.session.listener
+        if (near := replicas.broker_near(rack, listener, plan.reader)) >= 0:
+            plan.share_to, plan.from_followers = near, FollowersRead.SENT
+        elif plan.has_spread:
             plan.share = replicas.share(rack, listener, plan.reader)
             plan.share_to = replicas.broker_for(rack, listener, plan.reader)
 
@@ -216,14 +220,15 @@ class PendingFetch:
         """Answer with what was found, if it is `min_bytes`, or `max_wait_ms` are over, or waiting makes no
         sense."""
         plan = self._plan
+        followed = plan.from_followers and not self._broker.apart
         missing = self._bytes_min - plan.bytes
         if missing <= 0 or plan.final:
             return self._answered()
         if (remaining := self._remaining()) <= 0:
-            if plan.from_followers:
+            if followed:
                 plan.give_up_ahead()
             return self._answered()
-        if plan.from_followers:
+        if followed:
             remaining = min(remaining, FOLLOWED_WAIT_SECONDS_MAX)
         plan.release()
         return Waiting(self._broker.store.wait(plan, missing, remaining), self._again)

@@ -13,12 +13,14 @@ different nodes. A node that has not heard of either refuses readers of other ra
 alike.
 
 Brokers without storage serve any queue, so that there is no nearer one among nodes with storage. The broker that
-clients are sent to for a queue shares the readers of such a topic with the other brokers.
+clients are sent to for a queue shares the readers of such a topic with the other brokers; and where `rack_aware_reads`
+is on, it sends readers of another rack to a broker there, if there is one, whatever they read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from mainstem.broker.queue_routing import QueueRouting
 from mainstem.kernel import FollowersRead
@@ -55,10 +57,12 @@ class NearerReplicas:
         self._apart = apart
 
     def are_here(self, rack: str, *, spread: bool) -> FollowersRead:
-        """Of which topics a consumer of that rack may read the replicas here that other nodes lead. `spread`: it asks
-        for a topic whose readers are spread."""
-        if not rack or self._apart:
+        """Of which topics a consumer of that rack may read the replicas here that other nodes lead, or queues for which
+        clients have another broker. `spread`: it asks for a topic whose readers are spread."""
+        if not rack:
             return FollowersRead.NEVER
+        if self._apart:
+            return FollowersRead.ALL if rack == self._rack else FollowersRead.NEVER
         if rack == self._rack or self.catch_up:
             return FollowersRead.ALL
         return FollowersRead.SPREAD if spread else FollowersRead.NEVER
@@ -93,15 +97,30 @@ class NearerReplicas:
 
         return self._chosen(rack, listener, choose)
 
+    def broker_near(self, rack: str, listener: str, reader: int) -> int:
+        """The broker without storage in a reader's rack to which this one, in another rack, sends it; -1: the reader
+        stays here."""
+        if not self.enabled or rack == self._rack:
+            return -1
+        near = [it.node_id for it in self._brokers_at(rack, listener) if it.rack == rack]
+        return near[_place(reader, len(near))] if near else -1
+
     def broker_for(self, rack: str, listener: str, reader: int) -> int:
         """The broker without storage to which this one, which is another, sends a reader for topics whose readers are
         spread; -1: the reader stays here."""
+        able = self._brokers_at(rack, listener)
+        if self._is_at_home(rack):
+            able = [it for it in able if it.rack == rack]
+        chosen = able[_place(reader, len(able))].node_id if able else -1
+        return -1 if chosen == self._node_id else chosen
+
+    def _brokers_at(self, rack: str, listener: str) -> list[Node]:
+        """The brokers without storage among which a reader that names a rack may be sent from here."""
         settled = self._routing.settled
         if not rack or not self._apart or len(settled) < 2:
-            return -1
-        able = sorted(it.node_id for it in nodes_at(self._cluster.alive_nodes(), listener) if it.node_id in settled)
-        chosen = able[_place(reader, len(able))] if able else -1
-        return -1 if chosen == self._node_id else chosen
+            return []
+        able = (it for it in nodes_at(self._cluster.alive_nodes(), listener) if it.node_id in settled)
+        return sorted(able, key=attrgetter("node_id"))
 
     def _is_at_home(self, rack: str) -> bool:
         """Whether racks come first, and a reader of that one is in the leader's."""

@@ -10,14 +10,17 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.clients.drivers import librdkafka
 from tests.clients.drivers.librdkafka import KEEP_TRYING
+from tests.clients.drivers.message import Message
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.cluster_load import goes_on, load_on
-from tests.end_to_end.spread_readers import nodes_of_spread_readers
+from tests.end_to_end.spread_readers import SpreadReader, nodes_of_spread_readers
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.serving import eventually
 
@@ -25,13 +28,16 @@ from mainstem.broker.queue_routing import SETTLED_SECONDS
 from mainstem.cli.main import run
 
 STORES, BROKERS = (1, 2, 3), (4, 5)
+RACKS = {4: "east", 5: "west"}
 ROLES = dict.fromkeys(STORES, "storage,nameserver") | dict.fromkeys(BROKERS, "broker")
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = ("pipeline.mode=off", "groups.rebalance_delay_ms=0")
+    settings = ("pipeline.mode=off", "groups.rebalance_delay_ms=0", "broker.rack_aware_reads=true")
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), *settings, count=5, roles=ROLES)
+    for node_id, rack in RACKS.items():
+        cluster.nodes[node_id].settings += (f"rack={rack}",)
     try:
         cluster.start()
         yield cluster
@@ -118,6 +124,32 @@ def test_readers_of_a_spread_topic_are_served_by_both_brokers(cluster: Cluster) 
         return nodes_of_spread_readers(cluster, f"spread-{next(number)}", 8) == set(BROKERS)
 
     eventually(both_serve, seconds=PATIENCE_SECONDS, what="readers at both brokers, once these know that both stay")
+
+
+def read_at(reader: SpreadReader, node_id: int) -> bool:
+    return reader.reads_at() == node_id
+
+
+def test_consumers_read_at_the_broker_in_their_rack(cluster: Cluster) -> None:
+    topics = (f"rack-{number}" for number in itertools.count())
+    while True:
+        topic = next(topics)
+        cluster.create_topic(topic, 1)
+        if led_by(cluster, topic)[0] == 5:
+            break
+    sent = [Message(b"%d" % number) for number in range(100)]
+    librdkafka.produce(cluster.bootstrap, topic, sent)
+    with ExitStack() as ending:
+        readers = {rack: SpreadReader(cluster, topic, rack) for rack in ("east", "west", "north")}
+        for reader in readers.values():
+            ending.callback(reader.consumer.close)
+            assert [it.offset() for it in librdkafka.take(reader.consumer, 100)] == list(range(100))
+        for rack, node_id in (("east", 4), ("west", 5), ("north", 5)):
+            what = f"the reader in {rack} at broker {node_id}"
+            eventually(partial(read_at, readers[rack], node_id), seconds=PATIENCE_SECONDS, what=what)
+        librdkafka.produce(cluster.bootstrap, topic, sent)
+        for reader in readers.values():
+            assert [it.offset() for it in librdkafka.take(reader.consumer, 100)] == list(range(100, 200))
 
 
 def test_nodes_that_store_count_what_brokers_bring_for_tenants(
