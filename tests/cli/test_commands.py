@@ -299,6 +299,11 @@ def test_status_tells_which_step_a_moving_replica_is_at() -> None:
         "write group 0: the replica on node 3 goes, as its successor has a vote"
     )
     assert moving(MoveView(group=0, old=0, new=4)) == "write group 0: node 4 copies a replica"
+    learner = ReplicaView(node=4, lag_blocks=730, active=True, voter=False)
+    groups = [WriteGroupView(group=it, leader=1, term=1, committed=1, replicas=[learner]) for it in (1, 0)]
+    assert moving(MoveView(group=0, old=3, new=4), groups) == (
+        "write group 0: node 4 copies a replica (730 blocks to go), which then goes from node 3"
+    )
 
 
 def test_a_drain_tells_the_documented_keys_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:

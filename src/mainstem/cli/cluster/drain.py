@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import click
@@ -12,7 +13,7 @@ from mainstem.cli.parameters import options
 from mainstem.cli.terminal.output import counted, print_json
 from mainstem.cli.terminal.progress_line import StatusLine, bar
 from mainstem.console.views.asked_changes import DrainNodeRequest
-from mainstem.console.views.of_cluster import ClusterView, DrainView, MoveView
+from mainstem.console.views.of_cluster import ClusterView, DrainView, MoveView, WriteGroupView
 
 LOOK_SECONDS = 0.5
 """Between two looks at the cluster: each has the node ask all others."""
@@ -67,17 +68,20 @@ def _wait(connection: HttpNode, node: int) -> None:
 
 def told_of_drain(view: ClusterView, drain: DrainView, most: int, _seconds: float) -> str:
     """`most`: the write groups of which the node had something when the command began."""
-    moves = [moving(it) for it in view.moves if drain.node == it.old]
+    moves = [moving(it, view.write_groups) for it in view.moves if drain.node == it.old]
     left = left_of(drain, len(view.write_groups))
     return "; ".join([f"{bar(most - len(drain.groups_left), most)} {left}", *moves])
 
 
-def moving(move: MoveView) -> str:
-    """Which step a replica that moves is at."""
+def moving(move: MoveView, groups: Sequence[WriteGroupView] = ()) -> str:
+    """Which step a replica that moves is at, and how much it lacks, as `groups` tell."""
     if not move.new:
         return f"write group {move.group}: the replica on node {move.old} goes, as its successor has a vote"
     instead = f", which then goes from node {move.old}" if move.old else ""
-    return f"write group {move.group}: node {move.new} copies a replica{instead}"
+    replicas = (replica for group in groups if group.group == move.group for replica in group.replicas)
+    lacks = next((replica.lag_blocks for replica in replicas if replica.node == move.new), -1)
+    left = f" ({counted(lacks, 'block')} to go)" if lacks >= 0 else ""
+    return f"write group {move.group}: node {move.new} copies a replica{left}{instead}"
 
 
 def left_of(drain: DrainView, groups: int) -> str:

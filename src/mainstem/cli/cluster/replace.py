@@ -58,7 +58,7 @@ def _wait(node: HttpNode, old: int, new: int) -> None:
 
 def _told(view: ClusterView, left: int, most: int, new: int, _seconds: float) -> str:
     """`most`: the write groups that were left when the command began."""
-    moves = [moving(it) for it in view.moves if it.new == new]
+    moves = [moving(it, view.write_groups) for it in view.moves if it.new == new]
     to_go = f"{left} of {counted(len(view.write_groups), 'write group')} to go"
     return "; ".join([f"{bar(most - left, most)} {to_go}", *moves])
 

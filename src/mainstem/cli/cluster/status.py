@@ -40,7 +40,7 @@ def command(http: str, as_json: bool) -> None:
     for lost in view.lost_nodes:
         print_text(rebuilding(lost))
     for move in view.moves:
-        print_text(moving(move))
+        print_text(moving(move, view.write_groups))
     for line in (*crowded(view), *classes(view), *balancing(view)):
         print_text(line)
     print_text()
