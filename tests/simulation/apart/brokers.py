@@ -1,7 +1,8 @@
-"""A broker without storage, and a cluster of nodes that store and keep the metadata behind two of them.
+"""A node without storage, and a cluster of nodes that store behind two such brokers. The nodes that store keep the
+metadata, too, or three others without storage do.
 
-A broker has lives as a node has, on a disk that keeps nothing but its starts. It is no node of the cluster as the
-history knows it: nothing has to be on it.
+A node without storage has lives as others have, on a disk that keeps its starts and, where it votes, the metadata: all
+that was written. It is no node of the cluster as the history knows it: no records have to be on it.
 """
 
 from __future__ import annotations
@@ -29,31 +30,43 @@ from mainstem.rpc.wire.identity import Identity
 from mainstem.storage.role import Storage
 
 BROKERS = 2
+VOTERS = 3
+"""Of the metadata, where nodes that store do not vote."""
 STARTING_SECONDS = 60.0
 """Simulated, without a metadata leader for some of them."""
 
 
 class ApartSettings(WholeSettings):
-    """Three nodes that store, and two brokers numbered behind them."""
+    """Three nodes that store, and two brokers numbered behind them; where `votes_apart`, the nodes that vote on the
+    metadata are numbered behind these."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, votes_apart: bool = False) -> None:
         super().__init__(rng)
         self.nodes = 3
         self.groups = rng.choice([1, 2, 3])
         self.begins_old = False
+        self.brokers = range(self.nodes + 1, self.nodes + BROKERS + 1)
+        self.voters = range(self.brokers.stop, self.brokers.stop + VOTERS) if votes_apart else range(0)
+
+    def _roles(self, node_id: int) -> tuple[str, ...]:
+        if node_id in self.brokers:
+            return ("broker",)
+        if node_id in self.voters:
+            return ("nameserver",)
+        return ("storage",) if self.voters else ("storage", "nameserver")
 
     def config(self, node_id: int) -> NodeConfig:
-        config = super().config(node_id)
-        roles = ("storage", "nameserver") if node_id <= self.nodes else ("broker",)
+        config, roles = super().config(node_id), self._roles(node_id)
+        peers = {str(voter): f"10.0.0.{voter}:9093" for voter in self.voters} or config.nameserver.peers
         nameserver = msgspec.structs.replace(
-            config.nameserver, heartbeat_ms=300, suspect_ms=900, refused_ms=900, dead_ms=2000
+            config.nameserver, peers=peers, heartbeat_ms=300, suspect_ms=900, refused_ms=900, dead_ms=2000
         )
         nameserver.validate()
         return msgspec.structs.replace(config, nameserver=nameserver, roles=roles, rpc=f"10.0.0.{node_id}:9093")
 
 
-class SimulatedBroker:
-    """One of the two. `start`, `kill`, and so on."""
+class NodeApart:
+    """A node without storage. `start`, `kill`, and so on."""
 
     def __init__(self, cluster: ApartCluster, node_id: int, directory: Path, seed: int) -> None:
         self.node_id = node_id
@@ -71,18 +84,18 @@ class SimulatedBroker:
         self._ids = itertools.count(1)
 
     async def start(self) -> None:
-        """Returns when it serves clients, or has died meanwhile."""
-        assert not self.up, f"broker {self.node_id} is up"
+        """Returns when its roles are open, or it has died meanwhile."""
+        assert not self.up, f"node {self.node_id} is up"
         loop, life = self.cluster.loop, Life(self.node_id, len(self.lives) + 1)
         self.lives.append(life)
         self.up = True
         self.cluster.history.note("start", self.node_id, round(loop.time(), 6))
-        starting = loop.run_in(life, self._start(life), name=f"start of broker {self.node_id}")
+        starting = loop.run_in(life, self._start(life), name=f"start of node {self.node_id}")
         over = loop.create_task(life.over.wait())
         await asyncio.wait([starting, over], timeout=STARTING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
         if life.alive:
-            require(starting.done(), f"broker {self.node_id} does not start", "S")
+            require(starting.done(), f"node {self.node_id} does not start", "S")
             starting.result()
 
     async def _start(self, life: Life) -> None:
@@ -110,6 +123,8 @@ class SimulatedBroker:
             ),
             AsyncExitStack(),
         )
+        if self.roles.compute is None:
+            return
         if cluster.opened is not None:
             cluster.opened(self, self.roles, life)
         cluster.clients_network.open_door(life, self.roles.dispatcher)
@@ -132,8 +147,10 @@ class ApartCluster(WholeCluster):
 
     def __init__(self, seed: int, loop: ClusterLoop, directory: Path, settings: ApartSettings) -> None:
         super().__init__(seed, loop, directory, settings)
-        ids = range(settings.nodes + 1, settings.nodes + BROKERS + 1)
-        self.brokers = {node_id: SimulatedBroker(self, node_id, directory, seed + node_id) for node_id in ids}
+        self.brokers, self.voters = (
+            {node_id: NodeApart(self, node_id, directory, seed + node_id) for node_id in ids}
+            for ids in (settings.brokers, settings.voters)
+        )
 
     @property
     def serving_clients(self) -> Mapping[int, ClientsNode]:
