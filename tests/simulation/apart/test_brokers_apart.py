@@ -1,7 +1,8 @@
 """Clusters whose brokers have no storage: all invariants of whole nodes hold, as clients see them through brokers.
 
-Three nodes store and keep the metadata, with all the faults that whole nodes have. Two brokers die, stand still until
-they are held for dead and go on with what they knew, and lose sight of one node that stores, or of all.
+Three nodes store and keep the metadata, with all the faults that whole nodes have; or three others keep it, which die
+and stand still as well. Two brokers die, stand still until they are held for dead and go on with what they knew, and
+lose sight of one node that stores, or keeps the metadata, or of all.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.simulation.apart.planted import BROKER_BREAKS, BROKER_PLANTS
-from tests.simulation.apart.run import BROKER_FAULTS, play
+from tests.simulation.apart.run import BROKER_FAULTS, VOTES_APART, play
 from tests.simulation.cluster.planted import planted
 from tests.simulation.find import more_at_length, seed_that_finds
+from tests.simulation.migrating_groups.load import MIGRATING_GROUPS
+from tests.simulation.share_groups.load import SHARE_GROUPS
 from tests.simulation.steps import parting
 
 SEEDS = range(4, 11)
@@ -38,6 +41,17 @@ def test_the_invariants_hold_while_brokers_die_and_lose_sight_of_others(tmp_path
     outcomes = play(1, tmp_path, faults=BROKER_FAULTS)
     assert outcomes.acknowledged
     assert outcomes.happened.keys() <= set(BROKER_FAULTS)
+
+
+@pytest.mark.parametrize("seed", more_at_length(range(1, 9)))
+def test_the_invariants_hold_where_nodes_that_store_do_not_keep_the_metadata(seed: int, tmp_path: Path) -> None:
+    assert play(seed, tmp_path, faults=[VOTES_APART]).blocks
+
+
+@pytest.mark.parametrize("load", [SHARE_GROUPS, MIGRATING_GROUPS])
+@pytest.mark.parametrize("seed", more_at_length(range(1, 5), always=0))
+def test_groups_of_all_kinds_keep_their_promises_behind_brokers(seed: int, load: str, tmp_path: Path) -> None:
+    assert play(seed, tmp_path, faults=[load]).blocks
 
 
 @pytest.mark.parametrize(
