@@ -16,6 +16,7 @@
 #                JOBS=2 plays on two cores and prints failures only, FAULTS=clock,transfer has these alone,
 #                FAULTS=transactions has transactions, FAULTS=classes (NODES=elastic) write groups of several factors,
 #                FAULTS="fewer copies" (NODES=moving) queues that are kept three times and once by turns,
+#                FAULTS="votes apart" (NODES=brokers) nodes without storage that alone vote on the metadata,
 #                FAULTS="one store" (NODES=moving) a shared store, FAULTS="replaced replicas" replicas that move meanwhile
 # make bench   Mainstem beside Apache Kafka, in under ten minutes; BENCH=full make bench takes hours and says more
 # make interop other people's clients, kcat and Kafka's own tools against Mainstem and against Kafka, as a table
