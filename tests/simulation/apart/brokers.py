@@ -22,8 +22,9 @@ from tests.simulation.whole.cluster import ClientsNode, WholeCluster, WholeSetti
 
 from mainstem.model import Node
 from mainstem.nameserver.cluster_ports import ClusterPorts
+from mainstem.nameserver.nameserver import Nameserver
 from mainstem.node.config import NodeConfig
-from mainstem.node.node_ports import NodePorts
+from mainstem.node.node_ports import NodePorts, OpeningWatch
 from mainstem.node.node_roles import Roles
 from mainstem.rpc.handlers import Handlers
 from mainstem.rpc.wire.identity import Identity
@@ -63,6 +64,15 @@ class ApartSettings(WholeSettings):
         )
         nameserver.validate()
         return msgspec.structs.replace(config, nameserver=nameserver, roles=roles, rpc=f"10.0.0.{node_id}:9093")
+
+
+class _Watched(OpeningWatch):
+    def __init__(self, cluster: ApartCluster, life: Life) -> None:
+        self._cluster = cluster
+        self._life = life
+
+    def metadata_opened(self, nameserver: Nameserver) -> None:
+        self._cluster.hear_of_topics(nameserver, self._life)
 
 
 class NodeApart:
@@ -122,6 +132,7 @@ class NodeApart:
                 boot="1",
             ),
             AsyncExitStack(),
+            _Watched(cluster, life),
         )
         if self.roles.compute is None:
             return

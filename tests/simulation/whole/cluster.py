@@ -22,6 +22,8 @@ from mainstem.broker.share_groups.config import ShareGroupsConfig
 from mainstem.broker.transactions.config import TransactionsConfig
 from mainstem.model import Durability, Topic
 from mainstem.nameserver.config import NameserverConfig
+from mainstem.nameserver.nameserver import Nameserver
+from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
 from mainstem.node.config import NodeConfig
 from mainstem.node.node_roles import Roles
 
@@ -135,6 +137,21 @@ class WholeCluster(SimulatedCluster):
     def serving_clients(self) -> Mapping[int, ClientsNode]:
         """The nodes that clients talk to."""
         return self.nodes
+
+    def hear_of_topics(self, nameserver: Nameserver, life: Life) -> None:
+        """Have the ledger told of the topics that a node's metadata has, from now on."""
+
+        def heard(event: Event) -> None:
+            if not life.alive:
+                return
+            if isinstance(event, TopicCreated):
+                self.guard(lambda: self.created(event.topic))
+            elif isinstance(event, TopicDeleted):
+                self.guard(lambda: self.ledger.deleted(event.topic))
+
+        for topic in nameserver.lookups.topics():
+            self.created(topic)
+        nameserver.subscribe(heard)
 
     def created(self, topic: Topic) -> None:
         """Some node's metadata has this topic."""

@@ -17,7 +17,6 @@ from mainstem.model import OWN_LEVELS, BatchAppend, FeatureLevel, LevelRange, No
 from mainstem.nameserver.cluster_ports import ClusterPorts
 from mainstem.nameserver.errors import MetadataUnavailable
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import Event, TopicCreated, TopicDeleted
 from mainstem.node.node_ports import NodePorts, OpeningWatch
 from mainstem.node.node_roles import Roles
 from mainstem.node.storage_role.store_directory import MANIFEST_NAME
@@ -207,15 +206,6 @@ class WholeNode(SimulatedNode):
             nameserver.lookups.was_deleted,
             nameserver.waits.current,
         )
-        cluster, ledger = self.cluster, self.cluster.ledger
-
-        def heard(event: Event) -> None:
-            if not life.alive:
-                return
-            if isinstance(event, TopicCreated):
-                self.cluster.guard(lambda: cluster.created(event.topic))
-            elif isinstance(event, TopicDeleted):
-                self.cluster.guard(lambda: ledger.deleted(event.topic))
 
         def listed() -> list[Topic]:
             return [] if self.metadata_hidden else list(topics())
@@ -228,9 +218,7 @@ class WholeNode(SimulatedNode):
             if self.metadata_hidden:
                 raise MetadataUnavailable("this node's metadata is old; try again")
 
-        for topic in topics():
-            cluster.created(topic)
-        nameserver.subscribe(heard)
+        self.cluster.hear_of_topics(nameserver, life)
         nameserver.lookups.topics = listed  # type: ignore[method-assign]
         nameserver.lookups.was_deleted = known_deleted  # type: ignore[method-assign]
         nameserver.waits.current = known_to_be_current  # type: ignore[method-assign]
