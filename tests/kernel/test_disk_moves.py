@@ -276,6 +276,19 @@ def test_memory_is_filled_up_to_the_end_of_the_file(kernel: ModuleType, tmp_path
 
 
 @TWINS
+def test_a_read_in_many_pieces_rests_between_them(kernel: ModuleType, tmp_path: Path) -> None:
+    """Whoever only gives the processor up gets it back at once, which Linux counts as no rest."""
+    memory = memoryview(bytearray(2_000 * PAGE_BYTES))
+    with (tmp_path / "file").open("w+b") as file:
+        file.write(memory)
+        file.flush()
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        for _ in range(4):  # each takes the processor for more than a millisecond
+            kernel.fill_pieces(file.fileno(), memory, 0, PAGE_BYTES, PAGE_BYTES)
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before >= 4
+
+
+@TWINS
 def test_a_read_that_fails_says_why(kernel: ModuleType, tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
@@ -62,6 +63,39 @@ def test_what_is_lent_is_nobody_elses_whatever_comes_back_meanwhile() -> None:
         assert memory.lent_count == len(held)
         assert memory.spare_count <= 4
     assert all(bytes(view) == content for view, content in held)
+
+
+def is_on_huge_pages(view: memoryview) -> bool:
+    """Whether Linux was asked for huge pages there (proc(5), smaps: `hg`)."""
+    where, inside = address(view), False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if "-" in name and not name.endswith(":"):
+            first, last = (int(place, 16) for place in name.split("-"))
+            inside = first <= where < last
+        elif inside and name == "VmFlags:":
+            return "hg" in rest.split()
+    raise AssertionError(f"{where:#x} is not mapped")
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
+def test_new_memory_for_small_steps_is_on_usual_pages_and_goes_first() -> None:
+    memory = ChunkMemory()
+    stepwise = [memory.lend(CHUNK_BYTES, in_small_steps=True) for _ in range(2)]
+    at_once = memory.lend(CHUNK_BYTES)
+    assert [is_on_huge_pages(view) for view in [*stepwise, at_once]] == [False, False, True]
+    del at_once
+    again = memory.lend(CHUNK_BYTES, in_small_steps=True)
+    assert is_on_huge_pages(again), "what is there already takes nobody's time"
+    others = [again, memory.lend(CHUNK_BYTES)]
+    stepwise.clear()
+    assert memory.spare_count == 2
+    third = memory.lend(CHUNK_BYTES)
+    assert is_on_huge_pages(third)
+    assert memory.spare_count == 2, "one on usual pages went for a huge one, of which half is spare"
+    del again, others, third
+    last = [memory.lend(CHUNK_BYTES, in_small_steps=True) for _ in range(5)]
+    assert sum(not is_on_huge_pages(view) for view in last) == 1
 
 
 def test_threads_that_lend_and_drop_share_nothing() -> None:

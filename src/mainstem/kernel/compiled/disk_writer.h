@@ -33,6 +33,8 @@
 #define MS_VECTOR_BYTES_MAX ((size_t)1 << 30) /* a write of 2 GiB or more is cut short by the kernel */
 #define MS_ZEROS_PIECE ((size_t)128 << 10) /* 20 us of copying, 0.3 ms where the memory has to be found first */
 #define MS_SYNC_PIECE ((off_t)512 << 10) /* 20 us of the processor to hand to the disk */
+#define MS_STRETCH_NANOSECONDS 100000 /* of the processor, between two rests: others wait for it, and for one piece */
+#define MS_REST_NANOSECONDS 50000 /* Linux makes 0.1 ms of it: at the most half of a processor is this thread's */
 
 struct ms_write {
     struct ms_write *next;
@@ -170,6 +172,16 @@ static long long ms_thread_nanoseconds(void) {
     return (long long)taken.tv_sec * 1000000000 + taken.tv_nsec;
 }
 
+/* Between two pieces of work: rest, if the thread has had the processor for a stretch since `began`. Whoever just gives
+ * it up (sched_yield) gets it back at once as long as it has had less of it than those who wait: a thread that is seldom
+ * busy then keeps it for a millisecond and more. */
+static void ms_rest(long long *began) {
+    if (ms_thread_nanoseconds() - *began < MS_STRETCH_NANOSECONDS) return;
+    struct timespec rest = {0, MS_REST_NANOSECONDS};
+    nanosleep(&rest, NULL);
+    *began = ms_thread_nanoseconds();
+}
+
 static int ms_write_make(struct ms_write *write) {
     if (write->descriptor < 0) return 0;
     if (write->zeros) {
@@ -302,10 +314,11 @@ static void ms_writer_free(struct ms_writer *writer) {
 static int ms_sync_in_pieces(int descriptor) {
 #ifdef SYNC_FILE_RANGE_WRITE
     struct stat known;
+    long long began = ms_thread_nanoseconds();
     if (!fstat(descriptor, &known)) {
         for (off_t position = 0; position < known.st_size; position += MS_SYNC_PIECE) {
             if (sync_file_range(descriptor, position, MS_SYNC_PIECE, SYNC_FILE_RANGE_WRITE)) break; /* not known here */
-            sched_yield(); /* as behind a piece of zeros */
+            ms_rest(&began);
         }
     }
 #endif
@@ -316,6 +329,7 @@ static int ms_sync_in_pieces(int descriptor) {
  * -1 with errno. A piece that ends in mid-page is the last. */
 static ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, off_t position, size_t piece, size_t page) {
     size_t filled = 0;
+    long long began = ms_thread_nanoseconds();
     while (filled < size) {
         size_t wanted = size - filled < piece ? size - filled : piece;
         ssize_t count = pread(descriptor, memory + filled, wanted, position + (off_t)filled);
@@ -325,7 +339,7 @@ static ssize_t ms_fill_pieces(int descriptor, char *memory, size_t size, off_t p
         }
         filled += (size_t)count;
         if (!count || (size_t)count % page) break;
-        if (filled < size) sched_yield(); /* as behind a piece of zeros: memory that is new takes as long */
+        if (filled < size) ms_rest(&began);
     }
     return (ssize_t)filled;
 }

@@ -324,7 +324,7 @@ def _fills_chunk(position: int, length: int) -> bool:
 def _in_chunk(descriptor: int, fill: Fill, position: int, length: int) -> memoryview:
     """Bytes of a file, read a piece at a time into a chunk that is lent for as long as the view lives."""
     start, size = _pages_around(position, length)
-    memory = _chunks.lend(size)
+    memory = _chunks.lend(size, in_small_steps=True)
     filled = fill(descriptor, memory, start, PIECE_BYTES, ALIGNMENT)
     return memory[position - start : min(position + length - start, filled)].toreadonly()
 
