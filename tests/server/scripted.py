@@ -71,6 +71,7 @@ class ScriptedDispatcher:
         self.seen: list[bytes] = []
         self.pending: list[tuple[bytes, asyncio.Future[Reply] | PromptFuture[Reply]]] = []
         self.bursts: list[tuple[bytes, Burst]] = []
+        self.bursts_looked_for = 0
         self.gone: list[Session] = []
         self.sessions: set[Session] = set()
         """That requests came with, or bursts."""
@@ -95,6 +96,7 @@ class ScriptedDispatcher:
     ) -> Burst | None:
         """Takes those at the front that begin with `TOGETHER`, and answers each with itself, when told to."""
         self.sessions.add(session)
+        self.bursts_looked_for += 1
         taken, at = bytearray(), start
         count = 0
         while count < requests_max and stop - at > 4 and bytes(frames[at + 4 : at + 5]) == TOGETHER:

@@ -26,6 +26,27 @@ def test_requests_are_answered_in_order_however_they_are_cut() -> None:
     run(scenario())
 
 
+def test_a_request_that_comes_in_many_pieces_is_looked_at_as_it_begins_and_as_a_whole() -> None:
+    async def scenario() -> None:
+        async with serving() as (server, dispatcher):
+            client = await RawClient.connect(server.addresses[0])
+            for kind in (ECHO, TOGETHER):
+                content = kind + bytes(200_000)
+                stream = framed(content)
+                came = server.counters.bytes_in
+                for position in range(0, len(stream), 20_000):
+                    await client.send(stream[position : position + 20_000])
+                    came += len(stream[position : position + 20_000])
+                    await until(lambda come=came: server.counters.bytes_in == come)
+                if kind == TOGETHER:
+                    dispatcher.bursts[0][1].set_result([stream])
+                assert await client.receive() == content
+            assert dispatcher.bursts_looked_for == 4
+            await client.close()
+
+    run(scenario())
+
+
 @pytest.mark.plain
 def test_a_buffer_full_of_requests_does_not_take_one_turn_of_the_loop() -> None:
     """Nor is any of them lost when the client has nothing more to say."""

@@ -551,6 +551,8 @@ class Connection(asyncio.BufferedProtocol):
     def _dispatch_burst(self) -> bool:
         """Dispatch the next frames together, where that is possible."""
         shared, buffer, responses = self._shared, self._buffer, self._responses
+        if self._half_read_since is not None and not buffer.has_frame:  # a large one, which comes in many pieces
+            return False
         config = shared.config
         frames, start, stop = buffer.whole()
         requests_max = config.requests_in_flight_max - responses.in_flight

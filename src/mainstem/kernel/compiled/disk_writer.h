@@ -33,8 +33,8 @@
 #define MS_VECTOR_BYTES_MAX ((size_t)1 << 30) /* a write of 2 GiB or more is cut short by the kernel */
 #define MS_ZEROS_PIECE ((size_t)128 << 10) /* 20 us of copying, 0.3 ms where the memory has to be found first */
 #define MS_SYNC_PIECE ((off_t)512 << 10) /* 20 us of the processor to hand to the disk */
-#define MS_STRETCH_NANOSECONDS 100000 /* of the processor, between two rests: others wait for it, and for one piece */
-#define MS_REST_NANOSECONDS 50000 /* Linux makes 0.1 ms of it: at the most half of a processor is this thread's */
+#define MS_STRETCH_NANOSECONDS 50000 /* of the processor, between two rests: others wait for it, and for a piece */
+#define MS_REST_NANOSECONDS 400000 /* so that a ninth of the processor is this thread's, where pieces are short */
 
 struct ms_write {
     struct ms_write *next;
@@ -174,7 +174,7 @@ static long long ms_thread_nanoseconds(void) {
 
 /* Between two pieces of work: rest, if the thread has had the processor for a stretch since `began`. Whoever just gives
  * it up (sched_yield) gets it back at once as long as it has had less of it than those who wait: a thread that is seldom
- * busy then keeps it for a millisecond and more. */
+ * busy would keep it for a millisecond and more. */
 static void ms_rest(long long *began) {
     if (ms_thread_nanoseconds() - *began < MS_STRETCH_NANOSECONDS) return;
     struct timespec rest = {0, MS_REST_NANOSECONDS};

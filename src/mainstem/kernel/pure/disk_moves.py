@@ -29,11 +29,11 @@ NO_PROMISE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 ZEROS_PIECE_BYTES = 128 * 1024
 """Zeros written at once: 20 µs of copying, 0.3 ms where the memory has to be found first."""
 
-STRETCH_SECONDS = 0.0001
+STRETCH_SECONDS = 0.00005
 """Of the processor's time that a thread has between two rests: others wait for it, and for one piece."""
 
-REST_SECONDS = 0.00005
-"""Linux makes 0.1 ms of it: at the most half of a processor is this thread's."""
+REST_SECONDS = 0.0004
+"""So that a ninth of the processor is this thread's, where pieces are short."""
 
 
 class _Write(NamedTuple):
