@@ -277,7 +277,7 @@ def test_memory_is_filled_up_to_the_end_of_the_file(kernel: ModuleType, tmp_path
 
 @TWINS
 def test_a_read_in_many_pieces_rests_between_them(kernel: ModuleType, tmp_path: Path) -> None:
-    """Whoever only gives the processor up gets it back at once, which Linux counts as no rest."""
+    """To give the processor up and get it back at once is no rest, and Linux does not count it as one."""
     memory = memoryview(bytearray(2_000 * PAGE_BYTES))
     with (tmp_path / "file").open("w+b") as file:
         file.write(memory)

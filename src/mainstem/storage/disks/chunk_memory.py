@@ -5,8 +5,8 @@ checksum, waits for each of its lines, and on pages of 4 KiB for the place of ea
 machine is half of what the check costs. Huge pages take a while to map and to zero, so a chunk that comes back is lent
 again.
 
-Where the machine's host has to give the memory, a huge page takes milliseconds, in which Linux lets nobody else have
-the processor. So while producers publish, chunks that are new are on usual pages, and the first ones that are given up.
+A huge page takes milliseconds where the machine's host has to give the memory, and Linux lets nobody else have the
+processor meanwhile. So while producers publish, chunks that are new are on usual pages, and the first ones that are given up.
 
 A view of a chunk keeps the loan: the read cache or an unsent response that holds one holds the chunk, and nobody else
 is given it. Loans end in whatever thread drops the last view.
