@@ -6,7 +6,7 @@ machine is half of what the check costs. Huge pages take a while to map and to z
 again.
 
 A huge page takes milliseconds where the machine's host has to give the memory, and Linux lets nobody else have the
-processor meanwhile. So while producers publish, chunks that are new are on usual pages, and the first ones that are given up.
+processor meanwhile. So while producers publish, chunks that are new are on usual pages. They are given up first.
 
 A view of a chunk keeps the loan: the read cache or an unsent response that holds one holds the chunk, and nobody else
 is given it. Loans end in whatever thread drops the last view.
