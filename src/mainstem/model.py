@@ -142,6 +142,9 @@ class FeatureLevel(enum.IntEnum):
     KEPT = 23
     """Slots with queues that are compacted and nothing else: they are in several write groups for good."""
 
+    COORDINATED = 24
+    """Slots with queues of internal topics, by which brokers coordinate groups and transactions."""
+
     @classmethod
     def newest(cls) -> FeatureLevel:
         return max(cls)

@@ -33,7 +33,7 @@ MESSAGES_PER_SECOND = 400
 def node(tmp_path: Path) -> Iterator[Serving]:
     serving = Serving(
         tmp_path, f"nameserver.write_groups={WRITE_GROUPS}", "pipeline.mode=off", "journal.segment_bytes=1MiB",
-        "storage.write_cache_bytes=1MiB",
+        "storage.write_cache_bytes=1MiB", "groups.offsets_topic_partitions=1", "transactions.topic_partitions=1",
     )  # fmt: skip
     serving.start()
     try:
@@ -226,6 +226,36 @@ def test_a_queue_returns_to_where_it_has_records(node: Serving) -> None:
     finally:
         consumer.close()
     assert found == [(0, b"before"), (1, b"elsewhere"), (2, b"behind")]
+
+
+def test_coordinators_go_along_with_their_queues(node: Serving) -> None:
+    """A consumer group and a transactional producer commit before a move of their coordinators, behind it, and once the
+    node has started again."""
+    mainstem(node, "topic", "create", "read", "--partitions", "2")
+    reader = librdkafka.consumer(node.kafka, "team")
+    places = [TopicPartition("read", 0), TopicPartition("read", 1)]
+    producer = None
+    try:
+        for number in range(1, 5):
+            if producer is None:
+                producer = librdkafka.producer(node.kafka, **{"transactional.id": "teller"})
+                producer.init_transactions(PATIENCE_SECONDS)
+            producer.begin_transaction()
+            producer.produce("read", b"%d" % number, partition=0)
+            offsets = [TopicPartition("read", 1, number)]
+            producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), PATIENCE_SECONDS)
+            producer.commit_transaction(PATIENCE_SECONDS)
+            reader.commit(offsets=[TopicPartition("read", 0, number)], asynchronous=False)
+            for topic in ("__consumer_offsets", "__transaction_state"):
+                move(node, topic, 0)
+            if number == 3:
+                node.kill()
+                node.start()
+                producer = None  # librdkafka's sends no offsets any more once its only node was away
+            found = reader.committed(places, PATIENCE_SECONDS)
+            assert [one.offset for one in found] == [number, number]
+    finally:
+        reader.close()
 
 
 def test_share_groups_go_on_where_they_were(node: Serving) -> None:

@@ -1,9 +1,9 @@
 """The storage of several nodes whose write groups change leaders: one truth, and each node's view of it.
 
-Queues belong to `groups` write groups, by partition. A node appends to the groups it leads; what it appends is
-committed after `commit_seconds()`, in order. `move` ends a leadership: what is not committed is kept from the first on,
-or lost, as the caller says, and its futures are answered with NOT_LEADER either way, after the node was told. A node
-may be told late: then its appends hang until it is.
+Queues belong to `groups` write groups, by partition, until they are moved to another one. A node appends to the
+groups it leads; what it appends is committed after `commit_seconds()`, in order. `move` ends a leadership: what is not
+committed is kept from the first on, or lost, as the caller says, and its futures are answered with NOT_LEADER either
+way, after the node was told. A node may be told late: then its appends hang until it is.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class MovingStore(MemoryStore):
         self.nodes = tuple(nodes)
         self.placed: dict[int, tuple[int, ...]] = {}
         """The nodes that are said to have replicas of a write group, where it is not all."""
+        self.moved: dict[int, int] = {}
+        """The write groups of queues that have moved."""
         self.commit_seconds = commit_seconds
         self.leaders = dict.fromkeys(range(groups), nodes[0])
         self.terms = dict.fromkeys(range(groups), 1)
@@ -63,7 +65,12 @@ class MovingStore(MemoryStore):
         """By node and group: who waits to hear that the node does not serve it."""
 
     def group_of(self, queue_id: int) -> int:
-        return partition_of(queue_id) % self.groups
+        return self.moved.get(queue_id, partition_of(queue_id) % self.groups)
+
+    def move_queue(self, queue_id: int, group: int) -> None:
+        """A queue without appends under way goes on in another write group. Nobody is told."""
+        self.moved[queue_id] = group
+        self._owners.pop(queue_id, None)
 
     def append_on(
         self, node_id: int, batches: Sequence[BatchAppend], acks: int, owner_epoch: int | None

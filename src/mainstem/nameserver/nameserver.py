@@ -213,10 +213,13 @@ class Nameserver:
         return await self._requests.refusal(WantSlotMove(topic.name, partition, shift.new))
 
     def _asked_for_only(self, shift: QueueShift) -> str:
-        """Why a queue moves only if somebody asks for that: its slot has one that keeps records in both write groups
-        for good. Such a slot moves once by itself at the most, and to nodes that have both."""
+        """Why a queue moves only if somebody asks for that: its slot has one of a coordinator, or one that keeps
+        records in both write groups for good. A slot with the latter moves once by itself at the most, and to nodes
+        that have both."""
         moving, topics = self.lookups.moving_slots, self.lookups.topics()
-        if moving.level_of(shift.slot, topics) < FeatureLevel.KEPT:
+        if moving.level_of(shift.slot, topics) >= FeatureLevel.COORDINATED:
+            return f"coordinators in write group {shift.new} would load anew"
+        if not moving.kept_in(shift.slot, topics):
             return ""
         if shift.copies:
             return f"nodes of write group {shift.new} would follow write group {shift.old} for good"

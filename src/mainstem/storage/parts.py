@@ -244,7 +244,9 @@ class StorageParts:
         state.moves.unsettled = lambda slot: self.mover.metadata.unsettled().get(slot, ())
         state.moves.known_committed, state.moves.snapshots_from = self._known_committed, state.manifest.written
         self.usage = Usage(state.table, state.index, journal, stored, placement.groups_at)
-        self.queues = LocalQueueAdmin(groups, self.group_of, state.table, self.write_loop, lookup, self.usage)
+        self.queues = LocalQueueAdmin(
+            groups, self.group_of, state.table, self.write_loop, lookup, self.usage, placement.is_shut
+        )
         self.committed_reads = LocalCommittedReads(self._transactions, placement.stays_from, state.table, state.index)
         self.committed_reads.look_into(self.stored_transactions)
         self.markers = LocalTransactionMarkers(

@@ -252,6 +252,10 @@ class Placement:
         found: WriteGroups = self.routes[slots_of(queue_ids)]
         return found
 
+    def is_shut(self, queue_id: int) -> bool:
+        """Whether a queue is on its way, and no node serves it."""
+        return bool(self.shut) and slot_of(queue_id) in self.shut
+
     def has_moved(self, queue_id: int) -> bool:
         """Whether the slot of a queue has moved with its queues, be it known from the metadata or from a log."""
         slot = slot_of(queue_id)

@@ -218,12 +218,15 @@ def test_a_slot_returns_to_where_its_queues_have_records() -> None:
         state.check(MoveReplica(here, 1, 2))
 
 
-def test_slots_with_queues_of_internal_topics_stay() -> None:
-    state = cluster()
-    state.apply(new_topic(state, "here", partitions=1, internal=True))
+def test_queues_of_internal_topics_move_from_a_level_on() -> None:
+    state = cluster(level=FeatureLevel.KEPT)
+    state.apply(new_topic(state, "here", partitions=1, internal=True, configs={"cleanup.policy": "compact"}))
     slot = slot_of(state.topics["here"].queue_id(0))
-    with pytest.raises(InvalidPlacement, match="internal topics do not move"):
+    with pytest.raises(FeatureLevelTooLow, match=f"takes level {FeatureLevel.COORDINATED.value}"):
         state.check(wished(state, slot))
+    state.apply(RaiseFeatureLevel(FeatureLevel.COORDINATED))
+    state.check(wished(state, slot))
+    assert not state.moving_slots.kept_in(slot, state.topics.values()), "its writer drops what was before"
 
 
 def test_compacted_queues_move_whose_records_go_with_retention() -> None:

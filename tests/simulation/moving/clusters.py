@@ -69,6 +69,9 @@ class MovingCluster(WholeCluster):
 class Mover:
     """Asks for moves until the work ends, and then waits for what is under way; `asked` counts those that began."""
 
+    coordinators: random.Random
+    """Draws when a coordinator's queue is to move."""
+
     def __init__(self, cluster: MovingCluster, work: Work, rng: random.Random) -> None:
         self._cluster = cluster
         self._work = work
@@ -100,6 +103,9 @@ class Mover:
     async def _ask(self) -> None:
         nodes = [node for node in self._cluster.nodes.values() if node.serving is not None and node.roles is not None]
         places = self._work.partitions()
+        if self.coordinators.random() < 0.3:
+            internal = [topic for topic in self._work.kept() if topic.internal]
+            places = [(topic, partition) for topic in internal for partition in range(topic.partitions)] or places
         if not nodes or not places:
             return
         node, (topic, partition) = self._rng.choice(nodes), self._rng.choice(places)
@@ -143,6 +149,7 @@ class MovingClusterRun(WholeRun):
         self.cluster.plants = plants
         self.work.compacting = ["compact", "compact", "compact,delete"]
         self.mover = self._mover(random.Random(f"{seed} mover"))
+        self.mover.coordinators = random.Random(f"{seed} coordinators")
 
     def _mover(self, rng: random.Random) -> Mover:
         return Mover(self.cluster, self.work, rng)

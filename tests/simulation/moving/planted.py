@@ -15,11 +15,12 @@ from mainstem.storage.extents.offset_gaps import NO_GAPS
 from mainstem.storage.placement import Placement, WriteGroups
 from mainstem.storage.reading.remote_reads import RemoteReads
 from mainstem.storage.role import Storage
+from mainstem.storage.split.compaction_log import LocalCompactionLog
 
 
 def _epochs_go_back(storage: Storage) -> None:
     """A queue goes on in a write group whatever its term is."""
-    storage.mover.is_late_enough = lambda fence: True  # type: ignore[method-assign]
+    storage.mover.is_late_enough = lambda fence, slot: True  # type: ignore[method-assign]
     storage.mover._keep_terms = lambda wishes: None  # type: ignore[method-assign]
 
 
@@ -139,14 +140,22 @@ def _earlier_objects_passed_over() -> tuple[type, str, Any]:
     return RemoteReads, "_in_tier", of_last_stay
 
 
+def _tombstones_go_early() -> tuple[type, str, Any]:
+    """A pass takes each queue for one that was in its write group only, and so drops what deletes keys before."""
+    return LocalCompactionLog, "_whole_in", lambda log, group, queue_ids: numpy.ones(len(queue_ids), numpy.bool_)
+
+
 APART_PLANTS: Mapping[str, Plant] = {
     "old-copies-go-early": _old_copies_go_early,
     "guests-leave-early": _guests_leave_early,
     "guests-not-awaited": _guests_not_awaited,
+    "tombstones-go-early": _tombstones_go_early,
 }
 """Bugs to plant in clusters with write groups on other nodes, by `cluster.planted`."""
 
-APART_BREAKS = {"old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S"}
+APART_BREAKS = {
+    "old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S", "tombstones-go-early": "L",
+}  # fmt: skip
 """As `cluster.planted.BREAKS`."""
 
 STORE_PLANTS: Mapping[str, Plant] = {"earlier-objects-passed-over": _earlier_objects_passed_over}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mainstem.model import SLOTS, Outcome, slot_of
 from mainstem.nameserver.errors import InvalidPlacement
 from mainstem.storage.cluster import slot_mover
 from mainstem.storage.cluster.slot_mover import WAIT_SECONDS, MetadataOfMoves, Wish
+from mainstem.storage.errors import NotTheLeader
 from mainstem.storage.placement import Stay
 from mainstem.storage.write_groups import control
 
@@ -209,24 +211,47 @@ def test_a_move_waits_for_nodes_that_lack_what_the_write_group_before_has(tmp_pa
     moving(tmp_path, story)
 
 
-def test_compacted_queues_are_fenced_once_the_cluster_is_at_their_level(tmp_path: Path) -> None:
+def test_queues_are_fenced_once_the_cluster_is_at_the_level_of_their_topic(tmp_path: Path) -> None:
     async def story(node: SmallNode, moves: Moves) -> None:
         await node.fill(2)
-        mover, refused = node.storage.mover, {False: "at level 21", True: "at level 22"}
-        mover.metadata = mover.metadata._replace(compacted_refused=refused.__getitem__)
+        mover, refused = node.storage.mover, "at level 22"
+        mover.metadata = mover.metadata._replace(topic_refused=lambda topic: f"{refused}" if topic.number == 1 else "")
         moves.wish(AWAY)
-        for policy, level in (("compact delete", 21), ("compact", 22)):
-            node.topics[:] = [topic(cleanup_policy=frozenset(policy.split()))]
-            await mover.look()
-            assert mover.standing[SLOT].endswith(f"is compacted: at level {level}")
+        node.topics[:] = [topic(cleanup_policy=frozenset({"compact"}))]
+        await mover.look()
+        assert mover.standing[SLOT].endswith(" does not move yet: at level 22")
         assert not node.storage.state.moves.fences
-        refused[True] = ""
+        refused = ""
         with pytest.MonkeyPatch.context() as bounds:
             bounds.setattr(slot_mover, "KEPT_QUEUES_MAX", 0)
             await mover.look()
             assert mover.standing[SLOT] == "0 queues that are compacted without delete have moved, and no more can"
         await moves.move(AWAY)
         assert await node.read_offsets() == [0, 1]
+
+    moving(tmp_path, story)
+
+
+def test_the_queue_of_a_coordinator_comes_to_a_later_term_than_any_owner_of_it_had(tmp_path: Path) -> None:
+    """Owners are told apart by the term that granted theirs."""
+
+    async def story(node: SmallNode, moves: Moves) -> None:
+        await node.fill(2)
+        node.topics[:] = [replace(topic(), internal=True)]
+        storage, owners = node.storage, list[int]()
+        for before, to in ((HOME, AWAY), (AWAY, HOME), (HOME, AWAY)):
+            owners.append(await storage.queues.own(QUEUE))
+            assert await storage.queues.own(QUEUE, held=owners[-1]) == owners[-1]
+            storage.state.moves.close(SLOT, shut=True)
+            with pytest.raises(NotTheLeader, match="is on its way to another write group"):
+                await storage.queues.own(QUEUE)
+            storage.state.moves.close(SLOT, shut=False)
+            await moves.move(to)
+            assert storage.groups[to].term > storage.groups[before].term
+            for owner in owners:
+                with pytest.raises(NotTheLeader, match="another writer owns queue"):
+                    await storage.queues.own(QUEUE, held=owner)
+        assert owners == sorted(set(owners))
 
     moving(tmp_path, story)
 

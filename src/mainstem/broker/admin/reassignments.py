@@ -168,12 +168,16 @@ class Reassignments:
         """No write group has these nodes: one is made, if it would be of use."""
         nodes = (replicas[0], *sorted(replicas[1:]))
         policy = topic.settings.cleanup_policy
-        level = FeatureLevel.COMPACTED if DELETE in policy else FeatureLevel.KEPT
         if topic.internal:
-            why = "internal topics do not move"
-        elif COMPACT in policy and not self._is_at(level):
-            without = "" if DELETE in policy else " without delete"
-            why = f"compacted topics{without} move from feature level {level.value} on"
+            level, what = FeatureLevel.COORDINATED, "internal topics"
+        elif COMPACT not in policy:
+            level, what = FeatureLevel.FIRST, ""
+        elif DELETE in policy:
+            level, what = FeatureLevel.COMPACTED, "compacted topics"
+        else:
+            level, what = FeatureLevel.KEPT, "compacted topics without delete"
+        if not self._is_at(level):
+            why = f"{what} move from feature level {level.value} on"
         elif (demanded := topic.settings.min_insync_replicas) > len(nodes):
             why = f"min.insync.replicas = {demanded} would refuse every batch with acks=all there"
         elif nodes in self._not_made:

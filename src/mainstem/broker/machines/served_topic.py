@@ -57,7 +57,6 @@ class ServedTopic(ABC, Generic[P]):
         self._topic: Topic | None = None
         self._partitions: dict[int, P] = {}
         """The topic's partitions that this node serves."""
-        self._by_write_group: dict[int, list[int]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """One task for each partition served."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -114,7 +113,7 @@ class ServedTopic(ABC, Generic[P]):
         if not self._running:
             return
         self.look()
-        for index in self._by_write_group.get(group, ()):
+        for index in self._indexes_in(group):
             if index in self._partitions:
                 self._resign(index)
             if serving and not self._is_elsewhere(index):
@@ -122,7 +121,8 @@ class ServedTopic(ABC, Generic[P]):
             self._load_waits.changed(index)
 
     def routing_changed(self) -> None:
-        """Brokers came or went: serve what comes to this node now, and nothing else."""
+        """Brokers came or went, or queues moved between write groups: serve what comes to this node now, and nothing
+        else."""
         if self._running and self.look() and self._topic is not None:
             for index in range(self._topic.partitions):
                 self._settle(index)
@@ -244,12 +244,16 @@ class ServedTopic(ABC, Generic[P]):
         if topic is None:
             return False
         for index in range(topic.partitions):
-            group = self._leadership.group_of(topic.queue_id(index))
-            self._by_write_group.setdefault(group, []).append(index)
-        for index in range(topic.partitions):
             self._settle(index)
         self._first_served(len(self._partitions))
         return True
+
+    def _indexes_in(self, group: int) -> list[int]:
+        """The partitions in a write group now: queues move between these."""
+        if (topic := self._topic) is None:
+            return []
+        group_of = self._leadership.group_of
+        return [index for index in range(topic.partitions) if group_of(topic.queue_id(index)) == group]
 
     def _settle(self, index: int) -> None:
         """Serve a partition if this node serves its write group, and stop if not."""

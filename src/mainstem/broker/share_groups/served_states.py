@@ -206,7 +206,7 @@ class ServedStates(ServedTopic[StatePartition]):
     def _in_write_group_of(self, queue_id: int) -> Sequence[int]:
         """The partitions in the write group of a queue. None in one that was added after the topic was made; so the
         state of its queues lies in any partition."""
-        return self._by_write_group.get(self._leadership.group_of(queue_id), ())
+        return self._indexes_in(self._leadership.group_of(queue_id))
 
     def _beside(self, topic: Topic, queue_id: int, key: WindowKey) -> int:
         """The partition that has a window as long as no slot has moved."""

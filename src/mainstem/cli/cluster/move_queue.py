@@ -35,8 +35,8 @@ def command(
     Its slot moves, with all queues that hash to it: mostly it is the only one. Producers are refused for the moment of
     the move, and send again. Readers go on with what the queue had before, which nodes that lack it copy first, with
     all that its write group has. A queue that is compacted without delete keeps records in both write groups for good.
-    Queues of internal topics do not move. A move waits until no transaction is open in the queue; `cluster status`
-    shows what it waits for. As long as it waits, it can be taken back.
+    A move waits until no transaction is open in the queue; `cluster status` shows what it waits for. As long as it
+    waits, it can be taken back.
     """
     if (group is None) != cancel or (cancel and wait):
         raise click.UsageError("give --to GROUP, or --cancel alone")

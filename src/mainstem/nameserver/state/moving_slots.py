@@ -58,7 +58,6 @@ class MovingSlots:
         slots: Sequence[int],
         placements: Mapping[int, Sequence[int]],
         factors: Factors,
-        topics: Iterable[Topic],
     ) -> None:
         """Raises `InvalidPlacement`."""
         slot, group = command.slot, command.group
@@ -81,11 +80,6 @@ class MovingSlots:
                     f"nodes {_numbers(sorted(lacking))}, where write group {group} has some: they move there once "
                     "retention has removed these records, which it does not where a topic is compacted alone"
                 )
-        for topic in topics:
-            if topic.internal and (partition := _first_in(topic, {slot})) is not None:
-                raise InvalidPlacement(
-                    f"slot {slot} has a queue of {topic.name}, partition {partition}; internal topics do not move"
-                )
 
     def reduced(
         self, slots: Sequence[int], placements: Mapping[int, Sequence[int]], factors: Factors
@@ -102,15 +96,16 @@ class MovingSlots:
 
     def level_of(self, slot: int, topics: Iterable[Topic]) -> FeatureLevel:
         """The feature level from which on slots with such queues move as this one has."""
-        compacted = [topic for topic in topics if "compact" in topic.settings.cleanup_policy]
-        if self.kept_in(slot, compacted):
-            return FeatureLevel.KEPT
-        has_compacted = any(_first_in(topic, {slot}) is not None for topic in compacted)
-        return FeatureLevel.COMPACTED if has_compacted else FeatureLevel.FIRST
+        level = FeatureLevel.FIRST
+        for topic in topics:
+            needed = level_to_move(topic)
+            if needed > level and _first_in(topic, {slot}) is not None:
+                level = needed
+        return level
 
     def kept_in(self, slot: int, topics: Iterable[Topic]) -> str:
         """The name of a topic with a queue in a slot that keeps records whatever their age; empty: none does."""
-        kept = (topic for topic in topics if keeps_for_good(topic.settings))
+        kept = (topic for topic in topics if not topic.internal and keeps_for_good(topic.settings))
         return next((topic.name for topic in kept if _first_in(topic, {slot}) is not None), "")
 
     def check_begin(self, command: SlotMoveBegins) -> None:
@@ -238,6 +233,15 @@ class MovingSlots:
             yield MoveSlot(slot, wish.group, wish.number)
             if wish.begun and recallable:
                 yield SlotMoveBegins(slot, wish.group, wish.number)
+
+
+def level_to_move(topic: Topic) -> FeatureLevel:
+    """The feature level from which on queues of such a topic move."""
+    if topic.internal:
+        return FeatureLevel.COORDINATED
+    if "compact" not in topic.settings.cleanup_policy:
+        return FeatureLevel.FIRST
+    return FeatureLevel.KEPT if keeps_for_good(topic.settings) else FeatureLevel.COMPACTED
 
 
 def keeps_for_good(settings: TopicSettings) -> bool:

@@ -313,7 +313,7 @@ class MetadataState:
                     self._check_level(FeatureLevel.REDUCED)
                 if self._has_remote_store:
                     self._check_level(FeatureLevel.STORED)
-                self.moving_slots.check_wish(command, self._slots, self.placements, self.factors, topics)
+                self.moving_slots.check_wish(command, self._slots, self.placements, self.factors)
                 self._check_level(self.moving_slots.level_of(command.slot, topics))
             case SlotMoveBegins():
                 self.moving_slots.check_begin(command)

@@ -38,7 +38,13 @@ from mainstem.broker.transactions.transaction_coordinator import TransactionCoor
 from mainstem.broker.transactions.verification import CoordinatorVerification
 from mainstem.model import PLAINTEXT, ForwardedClient, ListenerAddress, NodeRole
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.commands import BrokerConfigsChanged, Event, FeatureLevelRaised, TopicDeleted
+from mainstem.nameserver.state.commands import (
+    BrokerConfigsChanged,
+    Event,
+    FeatureLevelRaised,
+    TopicDeleted,
+    WriteGroupsAdded,
+)
 from mainstem.node.access.audit_calls import AuditCalls, serve_audit
 from mainstem.node.access.authentication import authenticator_of, make_first_user, token_service_of
 from mainstem.node.broker_role.broker_calls import NodeBrokerCalls
@@ -137,6 +143,7 @@ class Compute:
             setup.background.begin(
                 partial(watch_routing, store.routing, coordinators, setup.ports.clock), "queue routing"
             )
+        nameserver.subscribe(partial(tell_coordinators, coordinators))
         nameserver.subscribe(partial(tell_consumer_groups, groups))
         nameserver.subscribe(partial(tell_share_groups, shares))
         serve_share_groups(ports.handlers, shares.states)
@@ -180,6 +187,13 @@ async def watch_routing(routing: QueueRouting, coordinators: Sequence[ServedTopi
             for served in coordinators:
                 served.routing_changed()
         await asyncio.sleep(ROUTING_SECONDS)
+
+
+def tell_coordinators(coordinators: Sequence[ServedTopic[Any]], event: Event) -> None:
+    """Listens to the nameserver: has the coordinators follow queues that have moved to another write group."""
+    if isinstance(event, WriteGroupsAdded):
+        for served in coordinators:
+            served.routing_changed()
 
 
 def _serving_node(setup: RolesSetup, nameserver: Nameserver, store: BrokersStore) -> ServingNode:

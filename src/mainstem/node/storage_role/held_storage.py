@@ -22,6 +22,7 @@ from mainstem.nameserver.state.commands import (
     TopicDeleted,
     WriteGroupsAdded,
 )
+from mainstem.nameserver.state.moving_slots import level_to_move
 from mainstem.node.broker_role.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
@@ -350,14 +351,14 @@ def _metadata_of_moves(nameserver: Nameserver, *, has_objects: bool) -> Metadata
         is_low = has_objects and level < FeatureLevel.STORED
         return str(FeatureLevelTooLow.of(level, FeatureLevel.STORED)) if is_low else ""
 
-    def compacted_refused(for_good: bool) -> str:
-        """A topic may have been created in a slot that was to move already."""
-        level, needed = lookups.feature_level, FeatureLevel.KEPT if for_good else FeatureLevel.COMPACTED
+    def topic_refused(topic: Topic) -> str:
+        """It may have been created in a slot that was to move already."""
+        level, needed = lookups.feature_level, level_to_move(topic)
         return str(FeatureLevelTooLow.of(level, needed)) if level < needed else ""
 
     return MetadataOfMoves(
         wishes, lambda: lookups.moving_slots.others, moved, settled, begins,
-        lookups.placements if nameserver.others is not None else dict, lookups.guests, refused, compacted_refused,
+        lookups.placements if nameserver.others is not None else dict, lookups.guests, refused, topic_refused,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from mainstem.model import WriteGroupNodes, slot_of
+from mainstem.model import WriteGroupNodes
 from mainstem.raft import RaftCore, Role
 from mainstem.raft.leader.progress import PeerView, SendState
 from mainstem.storage.errors import NotTheLeader
@@ -71,7 +71,7 @@ class WriteGroupLeadership:
         which this node may not have heard yet."""
         placement = self._placement
         serving = self._groups[placement.group_of(queue_id)].serving
-        return serving and not (placement.shut and slot_of(queue_id) in placement.shut)
+        return serving and not placement.is_shut(queue_id)
 
     def takes(self, group: int) -> bool:
         """Whether this node leads a write group, and is not about to hand it over."""

@@ -103,8 +103,8 @@ class MetadataOfMoves(NamedTuple):
     """Per write group the nodes that follow it without a replica."""
     refused: Callable[[], str] = str
     """Says why no slot is fenced now, whatever is wished for; empty: nothing is in the way."""
-    compacted_refused: Callable[[bool], str] = lambda _for_good: ""
-    """The same of slots with queues that are compacted; True: and whose records never go by age or size."""
+    topic_refused: Callable[[Topic], str] = lambda _topic: ""
+    """The same of slots with queues of a topic."""
 
 
 NO_METADATA = MetadataOfMoves(dict, dict, _nothing, _nothing)
@@ -193,8 +193,8 @@ class SlotMover:
             return ""
         if not self._groups[fence.to].serving:
             return f"the node that leads write group {fence.to} goes on"
-        if not self.is_late_enough(fence):
-            self._groups[fence.to].lead_anew(self._groups[fence.before].term, self._clock.now_ms())
+        if not self.is_late_enough(fence, slot):
+            self._groups[fence.to].lead_anew(self._groups[fence.before].term + 1, self._clock.now_ms())
             return ""
         if not self.is_followed(fence):
             return f"a replica of write group {fence.to} leaves a node that has no part in write group {fence.before}"
@@ -265,18 +265,15 @@ class SlotMover:
         for topic in self._topics():
             if topic.number in numbers:
                 topics[topic.number] = topic
-            if topic.internal and any(slot_of(topic.queue_id(number)) == slot for number in range(topic.partitions)):
-                return f"queues of {topic.name} do not move"
         new, new_kept = 0, 0
         for queue_id, unstable in zip(_ids(rows), rows[:, FIRST_UNSTABLE].tolist(), strict=True):
             its = topics.get(topic_number_of(queue_id))
             name = f"{its.name}:{partition_of(queue_id)}" if its is not None else f"queue {queue_id:#x}"
             if unstable:
                 return f"a transaction is open in {name}"
-            policy: Collection[str] = its.settings.cleanup_policy if its is not None else ()
-            is_kept = "compact" in policy and "delete" not in policy
-            if "compact" in policy and (why := self.metadata.compacted_refused(is_kept)):
-                return f"{name} is compacted: {why}"
+            if its is not None and (why := self.metadata.topic_refused(its)):
+                return f"{name} does not move yet: {why}"
+            is_kept = its is not None and _is_kept(its)
             if len(self._placement.history(queue_id)) >= STAYS_MAX:
                 return (
                     f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"
@@ -292,8 +289,7 @@ class SlotMover:
 
     def _kept_queues(self) -> int:
         """How many queues that are compacted alone have records in several write groups."""
-        policies = ((topic.number, topic.settings.cleanup_policy) for topic in self._topics())
-        kept = {number for number, policy in policies if "compact" in policy and "delete" not in policy}
+        kept = {topic.number for topic in self._topics() if _is_kept(topic)}
         return sum(topic_number_of(queue_id) in kept for queue_id in self._placement.moved)
 
     def is_followed(self, fence: Fence) -> bool:
@@ -301,17 +297,24 @@ class SlotMover:
         before, to = (self._groups[number].consensus.committed_membership for number in (fence.before, fence.to))
         return to.voters <= before.members
 
-    def is_late_enough(self, fence: Fence) -> bool:
-        """Whether the leader epochs of the new write group are no lower than those that clients have seen."""
-        return self._groups[fence.to].term >= self._groups[fence.before].term
+    def is_late_enough(self, fence: Fence, slot: int) -> bool:
+        """Whether the leader epochs of the new write group are no lower than those that clients have seen. Owners of
+        queues are told apart by the term that granted theirs (`QueueOwners`), so that a coordinator's queue comes to a
+        later one than any that it had an owner in."""
+        return self._groups[fence.to].term >= self._groups[fence.before].term + self._coordinates(slot)
+
+    def _coordinates(self, slot: int) -> bool:
+        """Whether a slot has a queue of an internal topic."""
+        internal = (topic for topic in self._topics() if topic.internal)
+        return any(slot_of(topic.queue_id(number)) == slot for topic in internal for number in range(topic.partitions))
 
     def _keep_terms(self, wishes: Iterable[int]) -> None:
         """Take a later term where the write group that a slot came from has had other leaders since: a node that has
         not heard of the move may have told clients of them."""
         for slot in {*wishes, *self.metadata.unsettled()}:
             arrival = self._moves.arrivals.get(slot)
-            if arrival is None or arrival.before < 0:
-                continue
+            if arrival is None or arrival.before < 0 or slot in self._moves.fences:
+                continue  # where it is fenced nobody is served, and its next write group may have to be in a later term
             group, before = self._groups[arrival.group], self._groups[arrival.before]
             if group.serving and group.term < before.term:
                 group.lead_anew(before.term, self._clock.now_ms())
@@ -450,6 +453,12 @@ class SlotMover:
         return all(
             group == arrival.group or self._groups[group].blocks.first_index() > fence.index for group, fence in fences
         )
+
+
+def _is_kept(topic: Topic) -> bool:
+    """Whether retention never ends what queues of a topic had before a move. The writers of internal ones do."""
+    policy = topic.settings.cleanup_policy
+    return not topic.internal and "compact" in policy and "delete" not in policy
 
 
 def _ids(rows: Cells) -> list[int]:

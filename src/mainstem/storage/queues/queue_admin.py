@@ -48,8 +48,11 @@ class LocalQueueAdmin:
         write_loop: WriteLoop,
         lookup: OffsetLookup,
         usage: Usage,
+        is_shut: Callable[[int], bool] = lambda _queue_id: False,
     ) -> None:
+        """`is_shut`: a queue is on its way to another write group."""
         self._groups = groups
+        self._is_shut = is_shut
         self._group_of = group_of
         self._table = table
         self._write_loop = write_loop
@@ -194,6 +197,8 @@ class LocalQueueAdmin:
         group = self._groups[self._group_of(queue_id)]
         if not group.serving:
             raise group.consensus.refusal()
+        if self._is_shut(queue_id):
+            raise NotTheLeader(f"queue {queue_id:#x} is on its way to another write group")
         if held is not None:
             if not group.owners.admits(queue_id, held):
                 raise NotTheLeader(f"another writer owns queue {queue_id:#x} by now")

@@ -77,10 +77,13 @@ class ClusterOfMany:
     def _level_of(self, node_id: int) -> FeatureLevel:
         return self.levels.get(node_id, FeatureLevel.newest())
 
-    def write_group_of(self, group: str) -> int:
+    def queue_of(self, group: str) -> int:
         topic = self.metadata.topic(OFFSETS_TOPIC)
         assert topic is not None
-        return self.store.group_of(topic.queue_id(coordinator_partition_of(group, topic.partitions)))
+        return topic.queue_id(coordinator_partition_of(group, topic.partitions))
+
+    def write_group_of(self, group: str) -> int:
+        return self.store.group_of(self.queue_of(group))
 
     async def coordinator(self, group: str) -> ConsumerGroupCoordinator:
         """As a client finds it: any node knows."""

@@ -100,6 +100,56 @@ def test_a_group_is_served_by_whoever_leads_its_partition() -> None:
     simulated(story)
 
 
+def test_a_coordinator_follows_its_queue_to_another_write_group_and_back() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        before, queue_id = cluster.write_group_of(GROUP), cluster.queue_of(GROUP)
+        away = 1 - before
+        cluster.store.move(away, 2)
+        await commit_at_last(cluster, 7)
+        cluster.store.move_queue(queue_id, away)
+        assert await fetch(first, GROUP) is ErrorCode.NOT_COORDINATOR
+        assert await cluster.settled(GROUP) is cluster.coordinators[2]
+        await commit_at_last(cluster, 8)
+        cluster.store.move(away, 3)
+        assert await fetch(cluster.coordinators[2], GROUP) is ErrorCode.NOT_COORDINATOR
+        assert partition_in(cluster, 3, GROUP), "it is loaded before anybody asks"
+        assert await cluster.settled(GROUP) is cluster.coordinators[3]
+        cluster.store.move_queue(queue_id, before)
+        for coordinator in cluster.coordinators.values():
+            coordinator.served.routing_changed()  # as the metadata tells of a move
+        assert partition_in(cluster, 1, GROUP)
+        assert not partition_in(cluster, 3, GROUP)
+        assert await cluster.settled(GROUP) is first
+        assert await fetch(first, GROUP) == 8
+
+    simulated(story)
+
+
+def test_a_coordinator_that_leads_both_write_groups_owns_its_queue_anew() -> None:
+    async def story(cluster: ClusterOfMany) -> None:
+        first = await cluster.settled(GROUP)
+        assert await commit(first, GROUP, 7) is ErrorCode.NONE
+        cluster.store.move_queue(cluster.queue_of(GROUP), 1 - cluster.write_group_of(GROUP))
+        assert await commit(first, GROUP, 8) in GO_ELSEWHERE
+        await commit_at_last(cluster, 9)
+        assert await cluster.settled(GROUP) is first
+        assert await fetch(first, GROUP) == 9
+
+    simulated(story)
+
+
+async def commit_at_last(cluster: ClusterOfMany, offset: int) -> None:
+    while await commit(await cluster.settled(GROUP), GROUP, offset) is not ErrorCode.NONE:  # noqa: ASYNC110 - simulated
+        await asyncio.sleep(0.05)
+
+
+def partition_in(cluster: ClusterOfMany, node_id: int, group: str) -> bool:
+    """Whether a node serves the partition of a group, or loads it."""
+    served = cluster.coordinators[node_id].served
+    return served.index_of(group) in served.partitions
+
+
 def test_who_leads_without_having_applied_everything_is_loading() -> None:
     async def story(cluster: ClusterOfMany) -> None:
         await cluster.settled(GROUP)
