@@ -14,7 +14,8 @@ alike.
 
 Brokers without storage serve any queue, so that there is no nearer one among nodes with storage. The broker that
 clients are sent to for a queue shares the readers of such a topic with the other brokers; and where `rack_aware_reads`
-is on, it sends readers of another rack to a broker there, if there is one, whatever they read.
+is on, it sends readers of another rack to a broker there, if there is one, whatever they read. One where it is off
+refuses them: readers of its rack whose metadata is old, who come to it by themselves, go to the queue's broker then.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class NearerReplicas:
         if not rack:
             return FollowersRead.NEVER
         if self._apart:
-            return FollowersRead.ALL if rack == self._rack else FollowersRead.NEVER
+            return FollowersRead.ALL if self._is_at_home(rack) else FollowersRead.NEVER
         if rack == self._rack or self.catch_up:
             return FollowersRead.ALL
         return FollowersRead.SPREAD if spread else FollowersRead.NEVER
