@@ -358,6 +358,13 @@ def test_a_rebalance_shows_its_plan_and_ends_when_nothing_is_left_or_nothing_goe
     with serving({"/v1/cluster/rebalance": (200, b'{"moves": []}')}) as address:
         assert run([*words, address]) == 0
         assert capsys.readouterr().out == "nothing is to move\n"
+        full = json.dumps({"moves": [], "without_room": [4], "staying": ["write group 0: a slot is on its way"]})
+        with serving({"/v1/cluster/rebalance": (200, full.encode())}) as crowded:
+            assert run([*words, crowded]) == 0
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "node 4 takes nothing: too little of a disk is free (nameserver.room_percent_min)",
+            "stays: write group 0: a slot is on its way",
+        ]
         assert run([*words, address, "--json"]) == 0
         documented = documented_keys()["cluster rebalance"]
         assert keys_of(json.loads(capsys.readouterr().out), documented) == documented

@@ -43,7 +43,7 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
         else:
             print_plan(plan)
         return
-    moved, led = _carry_out(node)
+    moved, led, last = _carry_out(node)
     if as_json:
         print_json({"moved": moved, "leaders": led})
     elif moved or led:
@@ -52,6 +52,8 @@ def command(http: str, token: str | None, dry_run: bool, as_json: bool) -> None:
         click.echo(f"{', '.join(done)}; nothing is left to move")
     else:
         click.echo("nothing is to move")
+    if not as_json:
+        print_obstacles(last)
 
 
 def print_plan(plan: BalanceView) -> None:
@@ -63,10 +65,7 @@ def print_plan(plan: BalanceView) -> None:
         ],
         empty="nothing is to move now" if plan.staying else "replicas are spread evenly: nothing is to move",
     )
-    for node in plan.without_room:
-        print_text(f"node {node} takes nothing: too little of a disk is free (nameserver.room_percent_min)")
-    for reason in plan.staying:
-        print_text(f"stays: {reason}")
+    print_obstacles(plan)
     if (queue := plan.queue) is not None:
         copies = ", whose nodes copy the former one first" if queue.copies else ""
         print_text(
@@ -89,6 +88,14 @@ def print_plan(plan: BalanceView) -> None:
         print_text(f"waits: {reason}")
 
 
+def print_obstacles(plan: BalanceView) -> None:
+    """Which nodes take nothing, and what stays, and why."""
+    for node in plan.without_room:
+        print_text(f"node {node} takes nothing: too little of a disk is free (nameserver.room_percent_min)")
+    for reason in plan.staying:
+        print_text(f"stays: {reason}")
+
+
 def _in_all(plan: BalanceView) -> str:
     """How much is copied, if all nodes tell."""
     sizes = [move.bytes for move in plan.moves if not move.preferred]
@@ -107,9 +114,9 @@ def _lasting(plan: BalanceView) -> str:
     return f": {duration(max(busiest.values()) / plan.bytes_per_second)} at least"
 
 
-def _carry_out(node: HttpNode) -> tuple[int, int]:
+def _carry_out(node: HttpNode) -> tuple[int, int, BalanceView]:
     """Have moves begin until none is left and none is under way; returns how many replicas and preferred leaders were
-    begun with. Raises NodeUnreachable or RequestRefused, the latter also when nothing goes on."""
+    begun with, and the last plan. Raises NodeUnreachable or RequestRefused, the latter also when nothing goes on."""
     moved = led = 0
     with StatusLine(None) as line:
         while True:
@@ -117,7 +124,7 @@ def _carry_out(node: HttpNode) -> tuple[int, int]:
             moved, led = moved + plan.begun, led + plan.leaders_begun
             if not plan.begun and not plan.leaders_begun and not plan.under_way:
                 if not plan.moves:
-                    return moved, led
+                    return moved, led, plan
                 if plan.waits_for:
                     raise RequestRefused(
                         f"{counted(len(plan.moves), 'move')} cannot begin now: {plan.waits_for[0]}; give the command "
