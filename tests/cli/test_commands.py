@@ -502,6 +502,16 @@ def test_a_node_is_prepared_that_serve_would_start(tmp_path: Path, capsys: pytes
         assert "nobody could let a new node in" in capsys.readouterr().err
 
 
+def test_a_new_node_leaves_a_dead_one_its_ports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view = json.loads(cluster_of("127.0.0.1"))
+    dead = {"node_id": 4, "host": "127.0.0.1", "port": 9094, "rpc": "127.0.0.1:9294", "roles": ["storage"]}
+    view["nodes"].append(dead | {"state": "dead"})
+    with serving({"/v1/cluster": (200, json.dumps(view).encode())}) as address:
+        assert run(["cluster", "add", str(tmp_path / "new"), "--http", address, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [told[name] for name in ("kafka", "http", "rpc")] == ["127.0.0.1:9095", "127.0.0.1:9195", "127.0.0.1:9295"]
+
+
 @pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])
 def test_changes_tell_the_documented_keys(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"/v1/{words.replace(' ', '/')}": (200, b"{}")}) as address:

@@ -130,9 +130,11 @@ def _beside(view: ClusterView, missing: Iterable[str]) -> dict[str, Address | No
         if not addresses or not all(is_loopback(address.host) for address in addresses):
             raise RequestRefused(f"the cluster is not on this machine alone: name the address with {options_of[name]}")
         highest = max(addresses, key=lambda address: address.port)
-        if highest.port == PORT_MAX:
+        untold = len(view.nodes) - len(used[name])  # a node that is dead has an HTTP address, and does not tell it
+        port = highest.port + untold + 1
+        if port > PORT_MAX:
             raise RequestRefused(f"there is no port above {highest}: name the address with {options_of[name]}")
-        found[name] = Address(highest.host, highest.port + 1)
+        found[name] = Address(highest.host, port)
     return found
 
 
