@@ -252,6 +252,8 @@ class ShareMember:
         node = self._work.cluster.serving_clients.get(node_id)
         troubled = node is None or bool(node.disk1.troubles or node.disk2.troubles)
         allowed = TOPIC_UNKNOWN | {NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        if self._work.cluster.stores_apart:
+            allowed |= {ErrorCode.KAFKA_STORAGE_ERROR}  # brokers without storage lose sight of it
         require(answered.error_code in allowed or troubled, f"{what}: {answered.error_code}", "Q")
         if answered.error_code != NONE:
             self.client.doubt(partition)
