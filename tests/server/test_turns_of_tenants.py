@@ -24,17 +24,19 @@ from mainstem.server.turns_at_the_door import (
 
 
 class Bringer(Connection):
-    """A connection that counts the turns it has, and brings nothing in them."""
+    """A connection that counts the turns it has, and brings nothing in them unless it is told to."""
 
     def __init__(self, server: KafkaServer, dispatcher: ScriptedDispatcher, tenant: str) -> None:
         super().__init__(server, Shared(server.config, server.clock, lambda: None), dispatcher)
         self.session = Session("test", 0, 0)
         self.session.tenant = tenant
         self.turns = 0
+        self.brings = 0
+        """Bytes, in each turn."""
 
     def room_available(self, light: bool = False) -> int:
         self.turns += 1
-        return 0
+        return self.brings
 
 
 def sharing() -> tuple[KafkaServer, ScriptedDispatcher, FakeClock]:
@@ -125,5 +127,28 @@ def test_turns_are_put_off_once_for_whoever_was_let_past() -> None:
             await asyncio.sleep(0)
             turns.append(flood.turns)
         assert turns == [0, 1, 1, 2, 2, 3]
+
+    run(scenario())
+
+
+def test_who_brings_much_leaves_the_next_turn_of_the_loop_to_what_it_brought() -> None:
+    async def scenario() -> None:
+        server, dispatcher, _clock = sharing()
+        floods = [Bringer(server, dispatcher, "flood") for _ in range(2)]
+        turns = []
+        for flood in floods:
+            flood.brings = LIGHT_BYTES_MAX + 1
+        for _ in range(6):
+            for flood in floods:
+                if flood not in server.waiting_for_room:
+                    server.wait_for_room(flood)
+            await asyncio.sleep(0)
+            turns.append(sum(flood.turns for flood in floods))
+        assert turns == [1, 1, 2, 2, 3, 3]
+        dispatcher.takes_turns = False
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert [flood.turns for flood in floods] == [3, 2], "each has one more, a turn of the loop after the other"
+        assert not server.waiting_for_room
 
     run(scenario())

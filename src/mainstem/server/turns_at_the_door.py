@@ -8,6 +8,7 @@ line per sharer (`Session.sharer`: a tenant, a principal, or the clients of an a
 * a light one, which has brought little since the store last had room for all, waits for nothing but its turn;
 * one that brings little at a time does not even wait for that, and the turns of the others are put off once after it,
   so that its batches are written before theirs are appended;
+* one that brings much leaves the next turn of the loop to its write: both together are what a light one waits for;
 * a request takes its turn when it has come as a whole: until then it is read on.
 """
 
@@ -70,6 +71,8 @@ class TurnsAtTheDoor:
         """Whether the next turns are put off, since a connection was let past."""
         self._gave_way = False
         """Whether the last ones were: others are not put off twice."""
+        self._brought_much = False
+        """Whether the last turns were those of sharers that bring much, whose batches are not written yet."""
 
     def wait(self, connection: Connection) -> None:
         """Have a connection told when it is its turn to bring batches."""
@@ -119,14 +122,18 @@ class TurnsAtTheDoor:
         if self._gave_way and waiting:  # what was let past is written first, by itself
             loop.call_soon(self._give)
             return
+        rests, self._brought_much = self._brought_much, False
+        if shared and rests:  # what was brought is written in this turn of the loop
+            loop.call_soon(self._give)
+            return
         if shared:
             self._give_shared()
         elif waiting:
             connection = waiting.take()  # it may come again
             size = connection.room_available()
             waiting.charge(connection.session.sharer, size)
-        self._due = bool(waiting)
-        if waiting and dispatcher.has_room():
+        self._due = bool(waiting) or self._brought_much
+        if self._brought_much or (waiting and dispatcher.has_room()):
             loop.call_soon(self._give)
         elif waiting and shared:  # the store has room, only not for so many
             loop.call_later(SHARED_ROOM_SECONDS, self._give)
@@ -151,7 +158,8 @@ class TurnsAtTheDoor:
             sharer = connection.session.sharer
             waiting.charge(sharer, size, taken_up=not dispatcher.has_room())
             self._bring(sharer, size)
-            if self._clock.monotonic() >= until:
+            self._brought_much = size > LIGHT_BYTES_MAX
+            if self._brought_much or self._clock.monotonic() >= until:
                 return
 
     def _bring(self, sharer: str, size_bytes: int) -> None:

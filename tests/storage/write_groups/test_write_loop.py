@@ -6,15 +6,17 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.fakes.clock import FakeClock
 from tests.harness.patience import PATIENCE_SECONDS
 
+from mainstem.model import Durability
 from mainstem.raft import HardState
 from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.write_groups.write_loop import WriteLoop
+from mainstem.storage.write_groups.write_loop import LITTLE_BYTES_MAX, MUCH_BYTES_MIN, WriteLoop
 
 
 class Waiting:
@@ -149,5 +151,36 @@ def test_what_a_turn_leaves_of_a_write_group_that_came_while_a_vote_was_saved_is
             await loop.close()
             await running
         assert written == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_little_is_written_before_much_where_nothing_is_synced(durability: Durability) -> None:
+    async def story() -> None:
+        groups = [Backlog(number) for number in range(4)]
+        sizes = [LITTLE_BYTES_MAX, MUCH_BYTES_MIN, LITTLE_BYTES_MAX + 1, 1]
+        writes: list[list[int]] = []
+
+        async def write(blocks: list[BlockToWrite]) -> list[BlockHeader]:
+            writes.append([block.group for block in blocks])
+            return [BlockHeader(KIND_NO_OP, it.group, 1, 0, 80, 0, 0, 0, 4096, 0, 0, 1) for it in blocks]
+
+        journal: Any = SimpleNamespace(write=write, durability=durability)
+        loop = WriteLoop(journal, groups, JournalMap(4), SimpleNamespace(), FakeClock())  # type: ignore[arg-type]
+        running = asyncio.ensure_future(loop.run())
+        for turn_sizes in (sizes, [MUCH_BYTES_MIN // 4 - 1] * 3 + [0]):
+            for group, size in zip(groups, turn_sizes, strict=True):
+                group.append(1)
+                group.log.pending_bytes = size
+            loop.wake()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while any(group.has_work for group in groups):  # noqa: ASYNC110 - some turns of the event loop
+                    await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await loop.close()
+            await running
+        in_two = [[0, 3], [1, 2]] if durability is Durability.ASYNC else [[0, 1, 2, 3]]
+        assert writes == [*in_two, [0, 1, 2, 3]]
 
     asyncio.run(story())
