@@ -101,8 +101,7 @@ def test_a_process_that_comes_later_is_idle_work_as_well() -> None:
         take_leftovers(pid)
         spare = SpareTime(pid, time.monotonic(), [CORE], starved_seconds=PATIENCE_SECONDS)
         spare.look(time.monotonic())
-        for process in members(pid):
-            os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # what it starts from now on
+        os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))  # and what it starts from now on
         look_until(spare, lambda: len(members(pid)) == 2 and policies(pid) == [os.SCHED_IDLE] * 2)
 
 

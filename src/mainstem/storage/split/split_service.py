@@ -89,7 +89,8 @@ disk 1 does not fill up; with fewer it may get less, in proportion. Half of what
 unsplit."""
 
 CATCH_UP = 3.0
-"""The split gets at most this many times the rate of publishing in that way."""
+"""The split gets at most this many times the rate of publishing in that way. So does a task of upkeep, for which a
+split may wait, by the unsplit bytes beyond `LAG_BYTES`: so many are unsplit although nothing waits."""
 
 UPKEEP_LAG_BYTES = 8 << 30
 """The same for upkeep, by the bytes of runs that are not merged and of files that are not uploaded. Both take twice the
@@ -295,9 +296,7 @@ class SplitService:
         size = min(max(0, call.request.bytes), PACE_BYTES_MAX)
         self._look()
         if call.request.upkeep:
-            # a split may wait for the task: what hurries the split hurries the task
-            least = max(self._least_bytes_per_second, self._upkeep_least_bytes_per_second)
-            await self._pacing.take(Lane.UPKEEP, size, least=least)
+            await self._pacing.take(Lane.UPKEEP, size, least=self._upkeep_least_bytes_per_second)
         else:
             await self._pacing.take(Lane.SPLIT, size, least=self._least_bytes_per_second)
         return Reply(Nothing())
@@ -313,7 +312,8 @@ class SplitService:
             self._looked_at, self._written_before = now, written
             lag = sum(group.unsplit_bytes for group in self._log.positions())
             self._least_bytes_per_second = growth * min(lag / LAG_BYTES, CATCH_UP)
-            self._upkeep_least_bytes_per_second = growth * min(self._upkeep_bytes() / UPKEEP_LAG_BYTES, CATCH_UP)
+            waiting = max(lag / LAG_BYTES - 1, self._upkeep_bytes() / UPKEEP_LAG_BYTES)
+            self._upkeep_least_bytes_per_second = growth * min(waiting, CATCH_UP)
 
     async def _damaged(self, call: RpcCall[DamageMet]) -> Reply[DamageReply]:
         place = call.request
