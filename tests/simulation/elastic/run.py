@@ -94,8 +94,9 @@ class ElasticRun(WholeRun):
             self.compactors = {**self.compactors, node_id: compactors}
         if not self.work.ending:
             self._begin_splitting(node)
-            watching = self._looked_after(Watchman(self.work, node_id).run())
-            self._watching.append(self.loop.create_task(watching))
+            if node_id in self.cluster.serving_clients:
+                watching = self._looked_after(Watchman(self.work, node_id).run())
+                self._watching.append(self.loop.create_task(watching))
 
     # --- the end ------------------------------------------------------------------------------------------
 
