@@ -251,9 +251,7 @@ class ShareMember:
         what = f"node {node_id}: {topic.name}-{partition.index}: {self.member_id}"
         node = self._work.cluster.serving_clients.get(node_id)
         troubled = node is None or bool(node.disk1.troubles or node.disk2.troubles)
-        allowed = TOPIC_UNKNOWN | {NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
-        if self._work.cluster.stores_apart:
-            allowed |= {ErrorCode.KAFKA_STORAGE_ERROR}  # brokers without storage lose sight of it
+        allowed = self._served_or_not | {NONE}
         require(answered.error_code in allowed or troubled, f"{what}: {answered.error_code}", "Q")
         if answered.error_code != NONE:
             self.client.doubt(partition)
@@ -348,7 +346,7 @@ class ShareMember:
         ((answered,),) = [topic.partitions for topic in response.responses]
         what = f"node {node_id}"
         code = answered.error_code
-        allowed = TOPIC_UNKNOWN | {NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD_STATE}
+        allowed = self._served_or_not | {NONE, ErrorCode.INVALID_RECORD_STATE}
         require(code in allowed, f"{what}: {self.member_id} acknowledges: {answered}", "Q")
         if code == NONE:
             for offset, kind in kinds.items():
@@ -362,6 +360,12 @@ class ShareMember:
             self._forget(partition, kinds)
         else:
             self.client.doubt(partition)
+
+    @property
+    def _served_or_not(self) -> set[ErrorCode]:
+        """Why a node does not serve a queue now. Brokers without storage lose sight of it."""
+        sightless = {ErrorCode.KAFKA_STORAGE_ERROR} if self._work.cluster.stores_apart else set()
+        return TOPIC_UNKNOWN | {ErrorCode.NOT_LEADER_OR_FOLLOWER} | sightless
 
     def _forget(self, partition: Partition, offsets: Iterable[int]) -> None:
         """The member has these no more."""
