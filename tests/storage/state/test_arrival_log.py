@@ -321,3 +321,21 @@ def test_a_slot_on_its_way_from_a_write_group_that_left_is_not_shut_here() -> No
     assert here.moves.shut == {SLOT}
     here.moves.forget(FIRST)
     assert not here.moves.shut
+
+
+def test_a_replica_without_the_earlier_log_knows_that_its_records_are_gone_once_the_slot_is_settled() -> None:
+    leader = Replicas()
+    leader.fence(FIRST, 14, SECOND, 1)
+    arrival = leader.arrive(SECOND, 87, 1, end=6)
+    for settled, has_log, start in ((True, False, 6), (False, False, 0), (True, True, 0)):
+        replica = Replicas()
+        slots = [SECOND, THIRD, *[FIRST] * (SLOTS - 2)]
+        slots[SLOT] = SECOND
+        replica.placement.grow(slots, 3, {SLOT: 1}, {} if settled else {SLOT: [FIRST]})
+        replica.moves.unsettled = {SLOT: [] if settled else [FIRST]}.__getitem__
+        replica.applied[FIRST] = 14 if has_log else 0
+        replica.moves.has_applied = replica.moves.reached
+        replica.moves.arrived(SECOND, 87, arrival)
+        place = replica.table.find(QUEUE)
+        assert replica.table.get(place, LOG_START) == start
+        assert replica.table.get(place, COMMITTED_END) == replica.table.get(place, NEXT_OFFSET) == 6

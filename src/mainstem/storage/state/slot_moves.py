@@ -210,11 +210,13 @@ class SlotMoves:
         return DONE
 
     def _take_in(self, command: QueuesArrived, arrival: Arrival) -> None:
-        table = self._table
+        table, is_gone = self._table, self._is_gone(command)
         for queue_id, end in command.ends:
             place = table.find(queue_id)
             if place == NO_SLOT:  # deleted meanwhile
                 continue
+            if is_gone:  # the log that says so never came here, or is here no more
+                table.set(place, LOG_START, max(table.get(place, LOG_START), end))
             for cell in (COMMITTED_END, NEXT_OFFSET):  # a replica that had no part in the write group before lacks it
                 table.set(place, cell, max(table.get(place, cell), end))
             self._placement.arrive(queue_id, command.before, arrival.group, end)
@@ -223,6 +225,14 @@ class SlotMoves:
         if command.last:
             self._open(command.slot, arrival)
             self.changed()
+
+    def _is_gone(self, command: QueuesArrived) -> bool:
+        """Whether nothing is left of what queues had before an arrival, as the metadata says, and this node lacks that
+        part of the log of the write group before."""
+        slot = command.slot
+        if command.before < 0 or command.number > self._placement.moves_known(slot) or self.unsettled(slot):
+            return False
+        return not self.has_applied(command.before, command.behind)
 
     def _open(self, slot: int, arrival: Arrival) -> None:
         self.arrivals[slot] = arrival
