@@ -116,14 +116,6 @@ def test_each_key_has_its_latest_value_behind_a_move(node: Serving, one_spark: O
         assert len(part) < KEYS + 2 * BATCH_RECORDS < RECORDS, "both write groups are compacted"
     deleted = {one.key for one in late if one.value is None}
     assert deleted & {one.key for one in early}, "their values are still in the write group before"
-    mainstem(node, "cluster", "move-queue", f"{TOPIC}:0", "--to", str(before), "--wait")
-    produce(node, told, rng, deleted=0.5)
-    split(node, one_spark)
-    one_spark.run(node, "--once", "--merge-only")
-    one_spark.run(node, "--once", "--compact-only")
-    found = read(node, told)
-    assert values(found) == values(told)
-    assert sum(one.offset >= moved_at + RECORDS for one in found) < RECORDS, "what has returned is compacted"
     assert node.stop() == 0, node.output
     node.start()
     assert read(node, told) == found

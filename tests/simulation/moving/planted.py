@@ -15,7 +15,6 @@ from mainstem.storage.extents.offset_gaps import NO_GAPS
 from mainstem.storage.placement import Placement, WriteGroups
 from mainstem.storage.reading.remote_reads import RemoteReads
 from mainstem.storage.role import Storage
-from mainstem.storage.split.compaction_log import LocalCompactionLog
 
 
 def _epochs_go_back(storage: Storage) -> None:
@@ -140,22 +139,14 @@ def _earlier_objects_passed_over() -> tuple[type, str, Any]:
     return RemoteReads, "_in_tier", of_last_stay
 
 
-def _tombstones_go_early() -> tuple[type, str, Any]:
-    """A pass takes each queue for one that was in its write group only, and so drops what deletes keys before."""
-    return LocalCompactionLog, "_whole_in", lambda log, group, queue_ids: numpy.ones(len(queue_ids), numpy.bool_)
-
-
 APART_PLANTS: Mapping[str, Plant] = {
     "old-copies-go-early": _old_copies_go_early,
     "guests-leave-early": _guests_leave_early,
     "guests-not-awaited": _guests_not_awaited,
-    "tombstones-go-early": _tombstones_go_early,
 }
 """Bugs to plant in clusters with write groups on other nodes, by `cluster.planted`."""
 
-APART_BREAKS = {
-    "old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S", "tombstones-go-early": "L",
-}  # fmt: skip
+APART_BREAKS = {"old-copies-go-early": "A", "guests-leave-early": "B", "guests-not-awaited": "S"}
 """As `cluster.planted.BREAKS`."""
 
 STORE_PLANTS: Mapping[str, Plant] = {"earlier-objects-passed-over": _earlier_objects_passed_over}

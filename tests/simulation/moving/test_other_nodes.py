@@ -54,12 +54,6 @@ def test_old_copies_that_go_early_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # several runs
-def test_tombstones_that_go_while_an_earlier_write_group_has_values_are_found(tmp_path: Path) -> None:
-    with planted("tombstones-go-early", APART_PLANTS):
-        seed_that_finds(partial(play, faults=COMPACTED), "L", range(1, 17), tmp_path, says="the last record of key")
-
-
-@pytest.mark.long  # several runs
 @pytest.mark.parametrize(
     ("plant", "letters", "says"),
     [
