@@ -108,7 +108,10 @@ class ElasticRun(WholeRun):
         return dict(roles.nameserver.lookups.placements())
 
     def _holders_of(self, group: int) -> Collection[SimulatedNode]:
-        return [self.cluster.nodes[node_id] for node_id in self._placements[group]]
+        """Those whose replicas have a vote: a balancer that goes on may have another one copied meanwhile."""
+        placed, leaders = self._placements[group], self.cluster.leaders(group)
+        voters = leaders[0].storage.groups[group].consensus.committed_membership.voters if leaders else placed
+        return [self.cluster.nodes[node_id] for node_id in placed if node_id in voters]
 
     async def _settle(self) -> None:
         await asyncio.gather(*self._watching)
