@@ -19,7 +19,7 @@ import msgspec
 from bench.errors import BenchError
 from mainstem.pipeline.link.lease_keeper import LeaseKeeper
 from mainstem.pipeline.link.node_link import NodeLink, find_endpoint
-from mainstem.pipeline.merge.merge_task import FilesDone, MergeSettings, run_files
+from mainstem.pipeline.merge.merge_task import FilesDone, MeasureDone, MergeSettings, run_files, run_measure
 from mainstem.pipeline.merge.merger import Merger
 from mainstem.pipeline.split.source import SlicePartition, split_partition
 from mainstem.pipeline.split.split_plan import SplitSettings, plan, target_offsets
@@ -155,12 +155,18 @@ class _Executor:
         self.written_bytes = 0
         self.session: Any = _Session(self)
 
-    def run(self, function: Callable[[Any], Any], work: Any) -> Any:
-        done = function(work)
-        if function is run_files:
-            files = msgspec.json.decode(done, type=FilesDone).files
+    def run(self, function: Any, work: Any) -> Any:
+        """Run a task of `keeping_modules`, without that: this process has more to collect than a worker."""
+        (task,) = function.args
+        done = task(work)
+        wrote: FilesDone | None = None
+        if task is run_measure:
+            wrote = msgspec.json.decode(done, type=MeasureDone).wrote
+        elif task is run_files:
+            wrote = msgspec.json.decode(done, type=FilesDone)
+        if wrote is not None:
             store = self._store
-            self.written_bytes += sum(file_bytes(store, file.name) if store else file.bytes for file in files)
+            self.written_bytes += sum(file_bytes(store, file.name) if store else file.bytes for file in wrote.files)
         return done
 
 
