@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy
@@ -143,13 +144,24 @@ def stored(offset: int) -> Batch:
     return Batch(QUEUE, offset, offset, 1000 * offset, 1, bytes(data))
 
 
+async def recorded(node: SmallNode, name: str, offsets: Iterable[int], *groups: int) -> None:
+    """Have a node's queue store get a run with these offsets of the queue that counts for these write groups."""
+    splits = node.storage.queue_store.splits
+    run = write_run(node.disk2, name, [stored(offset) for offset in offsets])
+    for group in groups:
+        position = splits.split_position(group)
+        await splits.record(group, position, position + 1, [run], applied_index=position + 1)
+
+
 async def with_history(node: SmallNode, first_of_here: int = MOVED_AT) -> tuple[ReadPath, OffsetLookup]:
     """Readers of a node whose queue store has a queue in both write groups, up to `END`."""
-    storage = node.storage
     for group, offsets in ((BEFORE, range(MOVED_AT)), (HERE, range(first_of_here, END))):
-        run = write_run(node.disk2, f"of-group-{group}.run", [stored(offset) for offset in offsets])
-        position = storage.queue_store.splits.split_position(group)
-        await storage.queue_store.splits.record(group, position, position + 1, [run], applied_index=position + 1)
+        await recorded(node, f"of-group-{group}.run", offsets, group)
+    return readers(node)
+
+
+def readers(node: SmallNode) -> tuple[ReadPath, OffsetLookup]:
+    storage = node.storage
     slot = storage.table.find(QUEUE)
     for cell in (NEXT_OFFSET, COMMITTED_END):
         storage.table.set(slot, cell, END)
@@ -231,5 +243,36 @@ def test_retention_keeps_a_run_for_a_queue_that_has_moved_away_from_its_group(tm
         node.storage.table.set(node.storage.table.find(QUEUE), LOG_START, MOVED_AT)
         rows = [rows async for rows in store.stored.all_rows(placement.groups_at)]
         assert [row["base_offset"] for part in rows for row in part] != []
+
+    simulated(tmp_path, story, two_groups)
+
+
+OF_BOTH = {
+    "what was before comes again": [([0], [BEFORE]), (range(END), [HERE]), ([1, 2], [BEFORE, HERE])],
+    "what came later is split first": [([0, 3, 4], [BEFORE, HERE]), ([1, 2, 5], [BEFORE, HERE])],
+}
+"""Runs of blocks of two write groups that do not count for both, or have the blocks of one in another order than the
+other's: offsets, and the write groups that each counts for."""
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["known", "forgotten"])
+@pytest.mark.parametrize("runs", OF_BOTH.values(), ids=OF_BOTH)
+def test_what_a_run_has_of_another_stay_hides_nothing(
+    tmp_path: Path, runs: list[tuple[Sequence[int], list[int]]], is_forgotten: bool
+) -> None:
+    """A run may be refused for one of its write groups, as retention has had that one's split move on meanwhile: then
+    these blocks come again in a later run. `is_forgotten`: retention has removed all of the first stay, and the queue
+    has no history any more."""
+
+    async def story(node: SmallNode) -> None:
+        for number, (offsets, groups) in enumerate(runs):
+            await recorded(node, f"{number}.run", offsets, *groups)
+        path, _lookup = readers(node)
+        if is_forgotten:
+            path.placement.cut(QUEUE, MOVED_AT)
+            path.placement.place(slot_of(QUEUE), HERE, 1)
+            node.storage.table.set(node.storage.table.find(QUEUE), LOG_START, MOVED_AT)
+        for offset in range(MOVED_AT if is_forgotten else 0, END):
+            assert await read_offsets(path, offset) == list(range(offset, END))
 
     simulated(tmp_path, story, two_groups)

@@ -239,6 +239,22 @@ class Placement:
         for stay, end in zip(stays, ends, strict=True):
             yield StayPart(stay.group, max(offset, stay.first_offset), end)
 
+    def stay_of(self, queue_id: int, offset: int, log_start_of: Callable[[int], int]) -> StayPart | None:
+        """The offsets of a queue around this one that are in the log of the same write group, from the log start on.
+        None: the queue was never anywhere else. Of one that was, the history may be forgotten, and files may still have
+        what lies before its log start."""
+        if queue_id not in self._moved and not self.has_moved(queue_id):
+            return None
+        history = self.history(queue_id)
+        at = len(history) - len(self.stays_from(queue_id, offset))
+        group, behind = history[at].group, at + 1
+        while at and history[at - 1].group == group:  # it returned, and had nothing where it was meanwhile
+            at -= 1
+        while behind < len(history) and history[behind].group == group:
+            behind += 1
+        first = max(history[at].first_offset, min(log_start_of(queue_id), offset))
+        return StayPart(group, first, history[behind].first_offset if behind < len(history) else ENDLESS)
+
     def group_at(self, queue_id: int, offset: int) -> int:
         """The write group in whose log an offset of a queue is."""
         return self.stays_from(queue_id, offset)[0].group

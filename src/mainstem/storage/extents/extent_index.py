@@ -82,6 +82,16 @@ class ExtentIndex:
             return first, first
         return first, int(self._queue_ids.searchsorted(key, side="right"))
 
+    def rows_within(self, rows: tuple[int, int], first_offset: int, end_offset: int) -> tuple[int, int]:
+        """(first, end) of the extents among these rows of a queue that have offsets from the one up to before the
+        other."""
+        first, end = rows
+        first += int(self._last_offsets[first:end].searchsorted(first_offset))
+        behind = first + int(self._last_offsets[first:end].searchsorted(end_offset))
+        if behind < end and int(self.rows["base_offset"][behind]) < end_offset:
+            behind += 1
+        return first, behind
+
     def end_of(self, queue_id: int) -> int:
         """Return the place in the file where the extents of the queues up to this one end."""
         end = int(self._queue_ids.searchsorted(numpy.uint64(queue_id), side="right"))

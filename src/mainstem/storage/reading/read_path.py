@@ -31,7 +31,7 @@ from mainstem.protocol.records import build_empty_batch
 from mainstem.storage.errors import CorruptJournal, OutOfReach, SegmentGone, StorageError
 from mainstem.storage.journal.encoding.format import sequence_of
 from mainstem.storage.journal.journal import Journal
-from mainstem.storage.placement import Placement
+from mainstem.storage.placement import Placement, StayPart
 from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.reading.pacing import Lane, Pacing
@@ -115,6 +115,7 @@ class ReadPath:
         """The remote tier; None: this node reads none."""
         if remote is not None:
             remote.know_log_starts(self._log_start)
+        store.stored.search.stay_of = self._stay_of
         self.remote_reads = RemoteReads(remote, placement, self._first_here, wake, supervision)
         self._served: dict[Tier, int] = dict.fromkeys(Tier, 0)
         self._served_bytes: dict[Tier, int] = dict.fromkeys(Tier, 0)
@@ -137,6 +138,9 @@ class ReadPath:
     def served_bytes(self) -> dict[Tier, int]:
         at_once = self._served_bytes[Tier.WRITE_CACHE] + self._served_bytes_to_plans
         return {**self._served_bytes, Tier.WRITE_CACHE: at_once}
+
+    def _stay_of(self, queue_id: int, offset: int) -> StayPart | None:
+        return self.placement.stay_of(queue_id, offset, self._log_start)
 
     def _log_start(self, queue_id: int) -> int:
         """0 of a queue that is not known."""

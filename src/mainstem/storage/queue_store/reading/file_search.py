@@ -4,13 +4,16 @@ A queue's history is spread over the spans of its write group in the order of th
 order, so a queue's offsets rise from span to span: an offset is found by bisection over the spans, then over the files
 of the span, then over the file's index. A span need not have the queue at all; most of those are stepped over by the
 filters of their runs and the keys of their merged files alone.
+
+A run may also have what a queue had in another write group, before a move or since. For this one that counts at another
+place, or not at all, so it says nothing of where an offset is: a search goes by the extents of one stay.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -36,6 +39,12 @@ Spans = Sequence[Span]
 """The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
 
 
+StayBounds = tuple[int, int, int]
+"""(write group, first offset, end) of offsets of a queue that follow each other in one log."""
+StayOf = Callable[[int, int], StayBounds | None]
+"""Gives the stay of a queue in which an offset lies; None: all that files have of the queue is of one write group."""
+
+
 class ExtentPlace(NamedTuple):
     """An extent of a queue; `at` is the place of its span among those searched."""
 
@@ -44,7 +53,7 @@ class ExtentPlace(NamedTuple):
     extents: ExtentIndex
     row: int
     end: int
-    """Behind the queue's last row in this file."""
+    """Behind the queue's last row in this file, of the stay that is looked through."""
 
 
 class SpanLook(NamedTuple):
@@ -68,13 +77,16 @@ class FileSearch:
         self._manifest = manifest
         self._open_files = open_files
         self._known: dict[str, KnownFile] = {}
+        self.stay_of: StayOf = lambda queue_id, offset: None
 
-    async def find(self, queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
+    async def find(self, queue_id: int, spans: Spans, offset: int, *, of_one_stay: bool = True) -> ExtentPlace | None:
         """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
         without the queue are stepped over, for most by filter or keys alone; and where a merged file begins with the
-        queue, its key tells on which side of the offset its span is, and the file is not opened."""
+        queue, its key tells on which side of the offset its span is, and the file is not opened. `of_one_stay`: nothing
+        is looked for behind the stay in which the offset lies."""
         if 1 < len(spans) <= FILES_TOGETHER and self._lacks_pages(queue_id, spans[len(spans) // 2], offset):
             await self.bring_pages(queue_id, spans, 0, offset)
+        stay = self._stay(queue_id, spans, offset) if of_one_stay else None
         low, high = 0, len(spans)
         found: ExtentPlace | None = None
         left: dict[int, None] = {}
@@ -85,7 +97,7 @@ class FileSearch:
             probe = middle = (low + high) // 2
             look, begins = _NOTHING, spans[probe].begins_at(queue_id)
             while begins is None:
-                look = await self._look(queue_id, spans, probe, offset, unread)
+                look = await self._look(queue_id, spans, probe, offset, stay, unread)
                 if look.has_queue or probe == low:
                     break
                 probe -= 1
@@ -106,7 +118,7 @@ class FileSearch:
                     left = {at: None for at in left if at > probe}
                 low = middle + 1
         for at in left:
-            look = await self._look(queue_id, spans, at, offset, unread)
+            look = await self._look(queue_id, spans, at, offset, stay, unread)
             if look.place is not None:
                 found = look.place
                 break
@@ -118,10 +130,11 @@ class FileSearch:
         """Search as `find` does, but one span after the other from `at` on: for readers that are near it. `spans_max`:
         how many to look at."""
         unread: list[Exception] = []
+        stay = self._stay(queue_id, spans, offset)
         for position in range(at, min(len(spans), at + spans_max)):
             if position % SPANS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            look = await self._look(queue_id, spans, position, offset, unread)
+            look = await self._look(queue_id, spans, position, offset, stay, unread)
             if look.place is not None:
                 return _sure(look.place, offset, unread)
         return _sure(None, offset, unread)
@@ -140,12 +153,13 @@ class FileSearch:
         memory: it is the only one of its span as well, and that is one of the next `SPANS_AHEAD_MAX`."""
         if self._others_with(queue_id, spans[place.at], place.file):
             return None
+        stay = self._stay(queue_id, spans, int(place.extents.rows["last_offset"][place.end - 1]) + 1)
         for at in range(place.at + 1, min(len(spans), place.at + 1 + SPANS_AHEAD_MAX)):
             for known in self._files_of(queue_id, spans[at], NO_OFFSET):
                 extents = self._open_files.held_rows(known, queue_id)
                 if extents is None:
                     return None
-                first, end = extents.queue_rows(queue_id)
+                first, end = _rows_of(extents, queue_id, stay)
                 if first < end:
                     alone = not self._others_with(queue_id, spans[at], known)
                     return ExtentPlace(at, known, extents, first, end) if alone else None
@@ -179,29 +193,45 @@ class FileSearch:
             return False
         return self._open_files.held_rows(first, queue_id) is None
 
-    async def _look(self, queue_id: int, spans: Spans, at: int, offset: int, unread: list[Exception]) -> SpanLook:
+    def _stay(self, queue_id: int, spans: Spans, offset: int) -> StayBounds | None:
+        """The stay in which an offset of a queue lies, if that is in the write group of these spans, and files may have
+        others."""
+        stay = self.stay_of(queue_id, offset)
+        if stay is None or not len(spans) or next(iter(spans[0])).group != stay[0]:
+            return None
+        return stay
+
+    async def _look(
+        self, queue_id: int, spans: Spans, at: int, offset: int, stay: StayBounds | None, unread: list[Exception]
+    ) -> SpanLook:
         """Look for the extent of a queue that holds the offset, or the next, in one span. An error of reading a file
         that may have it is added to `unread`."""
         span = spans[at]
         look = _NOTHING
         for entry in span.runs:
             if self._open_files.summaries.may_hold(entry.name, queue_id):
-                look = _nearer(look, await self._look_at(queue_id, entry, at, offset, unread))
+                look = _nearer(look, await self._look_at(queue_id, entry, at, offset, stay, unread))
         for entry in span.keyed(queue_id, offset):
-            one = await self._look_at(queue_id, entry, at, offset, unread)
+            one = await self._look_at(queue_id, entry, at, offset, stay, unread)
             look = _nearer(look, one)
             if one.place is not None:
                 break
         return look
 
     async def _look_at(
-        self, queue_id: int, entry: FileRange, at: int, offset: int, unread: list[Exception]
+        self,
+        queue_id: int,
+        entry: FileRange,
+        at: int,
+        offset: int,
+        stay: StayBounds | None,
+        unread: list[Exception],
     ) -> SpanLook:
         known = self.known(entry.name)
         extents = await self._extents_of(queue_id, known, unread)
         if extents is None:
             return _NOTHING
-        rows = extents.queue_rows(queue_id)
+        rows = _rows_of(extents, queue_id, stay)
         if rows[0] == rows[1]:
             return _NOTHING
         row = extents.find_among(rows, offset)
@@ -240,6 +270,15 @@ class FileSearch:
         """Forget a file that the manifest dropped."""
         self._known.pop(known.name, None)
         known.dropped = True
+
+
+def _rows_of(extents: ExtentIndex, queue_id: int, stay: StayBounds | None) -> tuple[int, int]:
+    """(first, end) of the rows that a file has of a queue's stay; None: of all its stays."""
+    rows = extents.queue_rows(queue_id)
+    if stay is None:
+        return rows
+    _group, first_offset, end_offset = stay
+    return extents.rows_within(rows, first_offset, end_offset)
 
 
 def _sure(found: ExtentPlace | None, offset: int, unread: Sequence[Exception]) -> ExtentPlace | None:
