@@ -155,6 +155,46 @@ def test_what_a_turn_leaves_of_a_write_group_that_came_while_a_vote_was_saved_is
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_block_is_written_behind_the_vote_of_its_write_group_also_where_both_came_while_another_vote_was_saved(
+    beside: bool,
+) -> None:
+    """A start would find a log, and no record of votes beside it. Blocks of others do not wait."""
+
+    async def story() -> None:
+        voting, deposed, other = Waiting(0), Backlog(1), Backlog(2)
+        done: list[tuple[str, list[int]]] = []
+
+        async def save(due: dict[int, HardState]) -> None:
+            done.append(("saved", list(due)))
+            if 0 in due:
+                deposed.append(1)
+                deposed.consensus.hard_state_due = HardState(1, 0)
+                other.append(int(beside))
+                loop.wake()
+
+        async def write(blocks: list[BlockToWrite]) -> list[BlockHeader]:
+            done.append(("written", [block.group for block in blocks]))
+            return [BlockHeader(KIND_NO_OP, it.group, 1, 0, 80, 0, 0, 0, 4096, 0, 0, 1) for it in blocks]
+
+        journal: Any = SimpleNamespace(write=write, durability=Durability.SYNC)
+        groups: list[Any] = [voting, deposed, other]
+        hard_states: Any = SimpleNamespace(save=save)
+        loop = WriteLoop(journal, groups, JournalMap(3), hard_states, FakeClock())
+        running = asyncio.ensure_future(loop.run())
+        voting.consensus.hard_state_due = HardState(1, 1)
+        loop.wake()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not any(how == "written" and 1 in which for how, which in done):  # noqa: ASYNC110 - some turns
+                await asyncio.sleep(0)
+            await loop.close()
+            await running
+        between = [("written", [2])] if beside else []
+        assert done == [("saved", [0]), *between, ("saved", [1]), ("written", [1])]
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("durability", Durability)
 def test_little_is_written_before_much_where_nothing_is_synced(durability: Durability) -> None:
     async def story() -> None:

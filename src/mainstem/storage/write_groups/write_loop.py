@@ -276,13 +276,14 @@ class WriteLoop:
                     due[:] = self._due() or ()
                     break
             parts: list[list[BlockToWrite]] = []
+            votes = False
             if self.ended is None:
                 parts = self._take(due, now_ms)
                 votes = any(group.consensus.hard_state_due is not None for group in due)
                 if not votes and self._found_failed is None:
                     self._woken_at = None  # by what was proposed just now, and taken
             if not parts:
-                return False
+                return votes
             for blocks in parts:
                 self._note_written(await self._write(blocks))
         except StorageFailed as failure:
@@ -302,6 +303,8 @@ class WriteLoop:
         little: list[BlockToWrite] = []
         others = copies
         for group in due:
+            if group.consensus.hard_state_due is not None:
+                continue  # it came while others' votes were saved, and goes first: no start takes a log without votes
             is_little = apart and group.log.pending_bytes <= LITTLE_BYTES_MAX
             (little if is_little else others).extend(group.take(now_ms, TURN_BYTES_MAX))
         return [blocks for blocks in (little, others) if blocks]
