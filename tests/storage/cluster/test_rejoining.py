@@ -14,7 +14,15 @@ from tests.harness.handler_of import handler_of
 
 from mainstem.raft import HardState, Membership
 from mainstem.rpc.handlers import RpcCall
-from mainstem.rpc.messages.starts import MEMBER_FORGOT, CannotTell, MemberForgot, Remembered
+from mainstem.rpc.messages.starts import (
+    MEMBER_FORGOT,
+    MEMBER_LOG,
+    AskMember,
+    CannotTell,
+    MemberForgot,
+    MemberLog,
+    Remembered,
+)
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Reply
 from mainstem.storage.cluster.rejoining import Rejoining
@@ -174,6 +182,86 @@ def test_an_older_copy_looks_for_the_leader_among_todays_members_too(heard: int,
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(until(rejoining, lambda: not replication.silent))
     assert asks == asked
+
+
+class Member:
+    """A node with a replica of write group 0 whose log ends at a block of term 1."""
+
+    def __init__(self, last_index: int, *, abstains: bool = False, leader_id: int = 0) -> None:
+        self.core = SimpleNamespace(abstains=abstains, leader_id=leader_id)
+        self.group: Any = SimpleNamespace(
+            group=0,
+            last_index=last_index,
+            blocks=SimpleNamespace(term=lambda index: 1),
+            consensus=SimpleNamespace(core=self.core),
+        )
+        nobody: Any = None
+        groups: Any = [self.group]
+        replication: Any = SimpleNamespace(silent={}, silenced=asyncio.Event())
+        hard_states: Any = SimpleNamespace(returned=lambda number: False)
+        calls: Any = SimpleNamespace()
+        self.rejoining = Rejoining(
+            2, groups, replication, hard_states, calls, nobody, dict, lambda group: -1, lambda: None
+        )
+
+    async def log(self) -> MemberLog:
+        reply = await handler_of(self.rejoining, MEMBER_LOG)(RpcCall(AskMember(0), b"", "node 1", FORGETFUL))
+        answer: MemberLog = reply.message
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("abstains", "leader_id", "last_of_third", "stands"),
+    [
+        (True, 0, 9, True),
+        (True, 0, 10, False),  # the third one does
+        (False, 0, 9, None),  # they need nobody else
+        (True, 3, 9, None),  # a leader is there, and does not answer yet
+    ],
+)
+def test_a_member_that_abstains_and_hears_no_leader_is_none_of_the_majority_that_has_lost_nothing(
+    abstains: bool, leader_id: int, last_of_third: int, stands: bool | None
+) -> None:
+    """It lost its power, too, and its leader lost it before the abstaining one had what it lacks: neither votes, and
+    the third one alone elects nobody. The leader may come back for ten seconds."""
+    second, third = Member(8, abstains=abstains, leader_id=leader_id), Member(last_of_third)
+    others = {2: second, 3: third}
+    rejoined: list[tuple[int, bool]] = []
+
+    async def call(node_id: int, method: object, request: object, *, timeout_seconds: float) -> Reply[MemberLog]:
+        if method is MEMBER_FORGOT:
+            raise CannotTell(f"node {node_id} does not lead")
+        return Reply(await others[node_id].log())
+
+    async def rejoin(number: int, hard_state: HardState, *, abstains_to: int, waits_for_leader: bool = False) -> None:
+        rejoined.append((abstains_to, not waits_for_leader))
+        del replication.silent[number]
+        forgotten.why = ""
+
+    async def story() -> None:
+        running = [asyncio.ensure_future(one.run()) for one in (rejoining, second.rejoining, third.rejoining)]
+        await asyncio.sleep(9.0)
+        second.core.leader_id = 3
+        await asyncio.sleep(1.0)
+        second.core.leader_id = leader_id
+        await asyncio.sleep(9.0)
+        assert not rejoined
+        await asyncio.sleep(10.0)
+        for task in running:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    group = Member(9).group
+    group.consensus.core = None
+    forgotten: Any = SimpleNamespace(why="a torn write", lost_power=True, has_lost=lambda number: True)
+    replication = replicas_of([1, 2, 3], rejoin)
+    hard_states: Any = SimpleNamespace(of=lambda number: HardState(1, 1), returned=lambda number: False)
+    calls: Any = SimpleNamespace(call=call)
+    rejoining = Rejoining(1, [group], replication, hard_states, calls, forgotten, dict, lambda number: -1, lambda: None)
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(story())
+    assert rejoined == ([] if stands is None else [(0, stands)])
 
 
 def test_a_replica_that_returned_is_brought_back_whenever_it_comes_and_noted_once_it_has_caught_up() -> None:

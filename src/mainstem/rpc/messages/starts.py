@@ -71,8 +71,8 @@ class AskMember(msgspec.Struct, frozen=True):
 class MemberLog(msgspec.Struct, frozen=True):
     """How far a member's log goes. `lost_power`: the log may have lost its end, which was acknowledged
     without a sync, and the member takes no part since; `led`: it hears a leader, or is one. `agreed`: it
-    takes part again, as the members that lost their power agreed on it, and has heard no leader since; older
-    versions do not send it."""
+    takes part again, as the members that lost their power agreed on it, and has heard no leader since, or it
+    abstains, and has heard none for long; older versions do not send it."""
 
     last_term: int
     last_index: int

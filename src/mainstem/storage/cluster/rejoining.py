@@ -15,7 +15,8 @@ voter, it could help to elect a leader, or to commit, without blocks that a majo
 If so many nodes have lost their power that the others make no majority, no node knows more. Then the longest log that a
 majority has decides: its node stands first, the others wait for it. (Votes are always synced, and not lost.) A node
 that takes part again by that agreement still counts among those that lost blocks until there is a leader: otherwise the
-others would wait for a leader elected by members that are not there."""
+others would wait for a leader elected by members that are not there. So does one that abstains and has heard no leader
+for as long as others are waited for: it elects nobody before a leader has brought it what it lacks."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ COME_BACK_SECONDS_MAX = 3.0
 """The leader commits a block before it answers."""
 ASK_SECONDS_MAX = 1.0
 MISSED_SECONDS_MAX = 10.0
-"""How long nodes that lost their power wait for members that do not answer: one of these may have the longest log."""
+"""How long nodes that lost their power wait for members that do not answer: one of these may have the longest log; or
+for the leader of one that abstains, which may come back."""
 TELL_SECONDS = 30.0
 """Seconds between two log lines about a replica that is not back."""
 
@@ -80,6 +82,8 @@ class Rejoining:
         self._wake = wake
         self._agreed: set[int] = set()
         """Write groups that this node takes part in again by agreement, before it heard a leader."""
+        self._leaderless: dict[int, int] = {}
+        """Write groups in which this node abstains and hears no leader, with the rounds for which that is so."""
 
     def register(self, handlers: Handlers) -> None:
         handlers.unary(MEMBER_FORGOT, self._member_forgot)
@@ -130,6 +134,10 @@ class Rejoining:
         forgotten = self._forgotten
         for group in self._groups:
             core = group.consensus.core
+            if core is not None and core.abstains and not core.leader_id:
+                self._leaderless[group.group] = self._leaderless.get(group.group, 0) + 1
+            else:
+                self._leaderless.pop(group.group, None)
             if core is not None and not core.abstains and self._hard_states.returned(group.group):
                 await self._replication.caught_up(group.group)
             if core is not None and core.leader_id:
@@ -218,12 +226,13 @@ class Rejoining:
 
     def _own_log(self, group: WriteGroup) -> MemberLog:
         last, core = group.last_index, group.consensus.core
+        abandoned = self._leaderless.get(group.group, 0) * ROUND_SECONDS >= MISSED_SECONDS_MAX
         return MemberLog(
             group.blocks.term(last),
             last,
             group.group in self._replication.silent,
             core is not None and bool(core.leader_id),
-            group.group in self._agreed,
+            group.group in self._agreed or abandoned,
         )
 
     # --- of others' ---------------------------------------------------------------------------------------
