@@ -45,6 +45,12 @@ def test_each_key_has_its_latest_value_where_compacted_queues_move(seed: int, tm
     assert outcomes.moves["moved"] or not outcomes.moves["asked"]
 
 
+@pytest.mark.parametrize("seed", [*more_at_length(range(1, 5), always=0), 9201])  # two starts wait for each other
+def test_compacted_queues_have_fewer_copies_and_more(seed: int, tmp_path: Path) -> None:
+    outcomes = play(seed, tmp_path, faults=[*COMPACTED, FEWER])
+    assert outcomes.moves["moved"] or not outcomes.moves["asked"]
+
+
 @pytest.mark.long  # several runs
 def test_old_copies_that_go_early_are_found(tmp_path: Path) -> None:
     with planted("old-copies-go-early", APART_PLANTS):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,10 @@ from mainstem.storage.write_groups.write_group import WriteGroup
 from mainstem.storage.write_groups.write_loop import WriteLoop
 
 log = logging.getLogger(__name__)
+
+HELD_BACK_SECONDS = 0.1
+"""How often a start looks whether a write group that it waits for is held back by now: nothing else tells it, and it is
+soon enough for nodes that wait for each other's starts."""
 
 TICK_SECONDS = 0.05
 UNBOUNDED = 1 << 30
@@ -257,14 +262,21 @@ class WriteGroupReplication:
             self._join(group, began_with)
             if group.consensus.voters == {consensus.node_id}:
                 alone.append(group)
+        shares = len(alone) < len(parts) or any(other.group in self._parts.waits for other in parts)
         for group in alone:
-            if group.is_held_back and (
-                len(alone) < len(parts) or any(other.group in self._parts.waits for other in parts)
-            ):
-                continue  # for one that waits itself, until the journal is whole, or for one that other nodes have
-            await self._settled[group.group].wait()
-            if not group.serving:
+            await self._served_or_held_back(group, shares)
+            if self._settled[group.group].is_set() and not group.serving:
                 raise group.consensus.failure or StorageError(f"write group {group.group} is not served")
+
+    async def _served_or_held_back(self, group: WriteGroup, shares: bool) -> None:
+        """Wait until a write group that this node has alone is served. If the node `shares` others, it does not wait
+        while the log is held back: for one that waits itself, until the journal is whole, or for one that other nodes
+        have, and these may wait for this start. It may come to that meanwhile."""
+        settled = self._settled[group.group]
+        while not settled.is_set() and not (group.is_held_back and shares):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_BACK_SECONDS):
+                    await settled.wait()
 
     def has_part(self, group: WriteGroup) -> bool:
         """Whether this node has a part in the write group: it keeps it, wherever placement has the write group by now,
