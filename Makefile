@@ -4,7 +4,7 @@
 # make demo-shared the same year in a shared store (S3) alone: split and merged there; the disk is lost, the cluster goes on from S3
 # make demo-cluster  the same year through a cluster that grows, loses nodes and shrinks under the load
 # make demo-transactions  a bank whose tellers and node are killed half-way through transactions, again and again, and that adds up
-# make test    the test suite, real clients and real Spark included, in about nine minutes on two cores; five files
+# make test    the test suite, real clients and real Spark included, in about twelve minutes on two cores; five files
 #              at a time, or WORKERS=n
 # make test-all  what `make test` leaves out as well: tests marked `long` (upgrades between versions, a Spark cluster,
 #                whether the simulations find planted bugs)

@@ -349,6 +349,11 @@ class TopicSettings:
     local_retention_bytes: int = -2
     read_spread_enable: bool = False
 
+    @property
+    def keeps_for_good(self) -> bool:
+        """Whether the latest record of each key stays whatever its age: the topic is compacted, and nothing else."""
+        return "compact" in self.cleanup_policy and "delete" not in self.cleanup_policy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
@@ -366,6 +371,21 @@ class Topic:
 
     def queue_id(self, partition: int) -> int:
         return queue_id_of(self.number, partition)
+
+    @property
+    def keeps_old_stays(self) -> bool:
+        """Whether retention never ends what its queues had in a write group before a move. The writers of internal ones
+        do."""
+        return not self.internal and self.settings.keeps_for_good
+
+    @property
+    def level_to_move(self) -> FeatureLevel:
+        """The feature level from which on its queues move between write groups."""
+        if self.internal:
+            return FeatureLevel.COORDINATED
+        if "compact" not in self.settings.cleanup_policy:
+            return FeatureLevel.FIRST
+        return FeatureLevel.KEPT if self.settings.keeps_for_good else FeatureLevel.COMPACTED
 
 
 class TopicsAsOf(NamedTuple):

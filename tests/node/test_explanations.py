@@ -223,7 +223,7 @@ def test_a_queue_tells_where_its_records_from_before_are_and_for_how_long() -> N
     assert told is not None
     assert told.sentences[1:3] == [
         f"{where}and stays there: topic table is compacted without delete.",
-        "Nodes 4, 5 follow write group 1 as guests for as long.",
+        "Nodes 4, 5 follow write group 1 for as long, without a vote.",
     ]
 
 

@@ -232,8 +232,8 @@ def test_no_write_group_is_made_for_partitions_that_could_not_move_there(monkeyp
     told = admin.refused({("kept", 0): (4, 1), ("aged", 0): (4, 1), ("safe", 0): (4, 1)})
     assert [code for code, _ in told.values()] == [INVALID, INVALID, INVALID]
     assert [(why or "").partition("None was made there: ")[2] for _, why in told.values()] == [
-        "compacted topics without delete move from feature level 23 on",
-        "compacted topics move from feature level 22 on",
+        "queues with cleanup.policy=compact of kept move from feature level 23 on",
+        "queues with cleanup.policy=compact,delete of aged move from feature level 22 on",
         "min.insync.replicas = 3 would refuse every batch with acks=all there",
     ]
     monkeypatch.setattr(alter_partition_reassignments, "GROUPS_MADE_MAX", 1)

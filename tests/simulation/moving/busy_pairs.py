@@ -22,7 +22,6 @@ from tests.simulation.whole.node import WholeNode
 
 from mainstem.model import slot_of
 from mainstem.nameserver.nameserver import Nameserver
-from mainstem.nameserver.state.moving_slots import keeps_for_good
 from mainstem.node.config import NodeConfig
 from mainstem.node.moving_duties import leader_of, moving_duties
 from mainstem.node.node_roles import Roles
@@ -130,7 +129,7 @@ class Chooser(Mover):
         require(False, f"the busy queues {cluster.busy} have not come apart: {told}", "S")
 
     def _choose(self) -> None:
-        able = [it for it in self._work.partitions() if not keeps_for_good(it[0].settings)]
+        able = [it for it in self._work.partitions() if not it[0].settings.keeps_for_good]
         there = {topic.queue_id(partition) for topic, partition in able}
         if not there.issuperset(self._cluster.busy):
             self._cluster.busy = ()  # one was deleted

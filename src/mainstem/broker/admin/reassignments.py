@@ -21,8 +21,6 @@ from mainstem.protocol.error_codes import ErrorCode
 NODE_SETS_TOLD_MAX = 10
 """Sets of nodes that a refusal names: they fit on a few lines."""
 
-COMPACT, DELETE = "compact", "delete"
-
 NONE_MADE: Mapping[tuple[int, ...], str] = {}
 
 
@@ -167,17 +165,9 @@ class Reassignments:
     def _without_group(self, topic: Topic, replicas: tuple[int, ...]) -> Judgement:
         """No write group has these nodes: one is made, if it would be of use."""
         nodes = (replicas[0], *sorted(replicas[1:]))
-        policy = topic.settings.cleanup_policy
-        if topic.internal:
-            level, what = FeatureLevel.COORDINATED, "internal topics"
-        elif COMPACT not in policy:
-            level, what = FeatureLevel.FIRST, ""
-        elif DELETE in policy:
-            level, what = FeatureLevel.COMPACTED, "compacted topics"
-        else:
-            level, what = FeatureLevel.KEPT, "compacted topics without delete"
-        if not self._is_at(level):
-            why = f"{what} move from feature level {level.value} on"
+        if not self._is_at(level := topic.level_to_move):
+            policy = ",".join(sorted(topic.settings.cleanup_policy))
+            why = f"queues with cleanup.policy={policy} of {topic.name} move from feature level {level.value} on"
         elif (demanded := topic.settings.min_insync_replicas) > len(nodes):
             why = f"min.insync.replicas = {demanded} would refuse every batch with acks=all there"
         elif nodes in self._not_made:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mainstem.model import SLOTS, SLOTS_OF_ALL, FeatureLevel, Topic, TopicSettings, slot_of
+from mainstem.model import SLOTS, SLOTS_OF_ALL, FeatureLevel, Topic, slot_of
 from mainstem.nameserver.errors import InconsistentCommand, InvalidConfig, InvalidPlacement, MoveBegun, NotMoving
 from mainstem.nameserver.state.commands import Command, KeepSlot, MoveSlot, SettleSlot, SlotMoveBegins, SlotMoved
 from mainstem.nameserver.state.plans.reduced_slots import check_room
@@ -98,14 +98,14 @@ class MovingSlots:
         """The feature level from which on slots with such queues move as this one has."""
         level = FeatureLevel.FIRST
         for topic in topics:
-            needed = level_to_move(topic)
+            needed = topic.level_to_move
             if needed > level and _first_in(topic, {slot}) is not None:
                 level = needed
         return level
 
     def kept_in(self, slot: int, topics: Iterable[Topic]) -> str:
         """The name of a topic with a queue in a slot that keeps records whatever their age; empty: none does."""
-        kept = (topic for topic in topics if not topic.internal and keeps_for_good(topic.settings))
+        kept = (topic for topic in topics if topic.keeps_old_stays)
         return next((topic.name for topic in kept if _first_in(topic, {slot}) is not None), "")
 
     def check_begin(self, command: SlotMoveBegins) -> None:
@@ -184,7 +184,7 @@ class MovingSlots:
         """Raises `InvalidConfig` for what queues cannot have while they move, or lie in several write groups.
         `kept_move`: queues that are compacted alone move as others do."""
         compacts = "compact" in after.settings.cleanup_policy and "compact" not in before.settings.cleanup_policy
-        keeps = keeps_for_good(after.settings) and not keeps_for_good(before.settings)
+        keeps = after.settings.keeps_for_good and not before.settings.keeps_for_good
         if not compacts and (not keeps or kept_move):
             return
         if (partition := _first_in(after, self.wishes.keys() | self.others.keys())) is not None:
@@ -233,20 +233,6 @@ class MovingSlots:
             yield MoveSlot(slot, wish.group, wish.number)
             if wish.begun and recallable:
                 yield SlotMoveBegins(slot, wish.group, wish.number)
-
-
-def level_to_move(topic: Topic) -> FeatureLevel:
-    """The feature level from which on queues of such a topic move."""
-    if topic.internal:
-        return FeatureLevel.COORDINATED
-    if "compact" not in topic.settings.cleanup_policy:
-        return FeatureLevel.FIRST
-    return FeatureLevel.KEPT if keeps_for_good(topic.settings) else FeatureLevel.COMPACTED
-
-
-def keeps_for_good(settings: TopicSettings) -> bool:
-    """Whether a topic keeps the latest record of each key whatever its age: it is compacted, and nothing else."""
-    return "compact" in settings.cleanup_policy and "delete" not in settings.cleanup_policy
 
 
 def _first_in(topic: Topic, slots: Collection[int]) -> int | None:

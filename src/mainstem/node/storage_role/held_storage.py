@@ -22,7 +22,6 @@ from mainstem.nameserver.state.commands import (
     TopicDeleted,
     WriteGroupsAdded,
 )
-from mainstem.nameserver.state.moving_slots import level_to_move
 from mainstem.node.broker_role.compute import BrokersStore
 from mainstem.node.config import NodeConfig
 from mainstem.node.roles_setup import RolesSetup
@@ -353,7 +352,7 @@ def _metadata_of_moves(nameserver: Nameserver, *, has_objects: bool) -> Metadata
 
     def topic_refused(topic: Topic) -> str:
         """It may have been created in a slot that was to move already."""
-        level, needed = lookups.feature_level, level_to_move(topic)
+        level, needed = lookups.feature_level, topic.level_to_move
         return str(FeatureLevelTooLow.of(level, needed)) if level < needed else ""
 
     return MetadataOfMoves(

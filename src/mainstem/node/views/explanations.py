@@ -157,7 +157,7 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
             until = f"and stays there: topic {queue.for_good} is compacted without delete"
         moving.append(f"The slot has moved: what its queues had before is in {numbers_text(queue.others)}, {until}.")
         moving += [
-            f"Nodes {_numbers(nodes)} follow write group {group} as guests for as long."
+            f"{_who_follow(nodes)} write group {group} for as long, without a vote."
             for group, nodes in sorted(queue.guests.items())
             if nodes
         ]
@@ -179,8 +179,8 @@ def explain_queue(known: ExplainedCluster, queue: ExplainedQueue) -> Explanation
     )
 
 
-def _numbers(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _who_follow(nodes: Sequence[int]) -> str:
+    return f"Node {nodes[0]} follows" if len(nodes) == 1 else f"Nodes {', '.join(map(str, nodes))} follow"
 
 
 # nodes

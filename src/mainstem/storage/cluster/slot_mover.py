@@ -273,7 +273,7 @@ class SlotMover:
                 return f"a transaction is open in {name}"
             if its is not None and (why := self.metadata.topic_refused(its)):
                 return f"{name} does not move yet: {why}"
-            is_kept = its is not None and _is_kept(its)
+            is_kept = its is not None and its.keeps_old_stays
             if len(self._placement.history(queue_id)) >= STAYS_MAX:
                 return (
                     f"{name} has records in {STAYS_MAX} write groups one after the other: retention must shorten that"
@@ -289,7 +289,7 @@ class SlotMover:
 
     def _kept_queues(self) -> int:
         """How many queues that are compacted alone have records in several write groups."""
-        kept = {topic.number for topic in self._topics() if _is_kept(topic)}
+        kept = {topic.number for topic in self._topics() if topic.keeps_old_stays}
         return sum(topic_number_of(queue_id) in kept for queue_id in self._placement.moved)
 
     def is_followed(self, fence: Fence) -> bool:
@@ -453,12 +453,6 @@ class SlotMover:
         return all(
             group == arrival.group or self._groups[group].blocks.first_index() > fence.index for group, fence in fences
         )
-
-
-def _is_kept(topic: Topic) -> bool:
-    """Whether retention never ends what queues of a topic had before a move. The writers of internal ones do."""
-    policy = topic.settings.cleanup_policy
-    return not topic.internal and "compact" in policy and "delete" not in policy
 
 
 def _ids(rows: Cells) -> list[int]:
