@@ -4,7 +4,8 @@ Kafka's; memory and files answer alike."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from tests.fakes.clock import LoopClock
 from tests.server.raw_client import RawClient
 from tests.server.scripted import run
 from tests.storage.queues.test_transactions import Verified, part_of_transaction
+from tests.storage.queues.test_transactions import produce as storage_produce
 from tests.storage.small_node import QUEUE, SmallNode, new_batch
 
-from mainstem.model import FeatureLevel, Outcome, Topic, TransactionMarker
+from mainstem.errors import MainstemError
+from mainstem.model import AbortedRange, FeatureLevel, Outcome, Topic, TransactionMarker
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from mainstem.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -118,6 +121,42 @@ def test_readers_of_committed_transactions_over_sockets(tmp_path: Path) -> None:
                 response = await client.call(ListOffsetsRequest(replica_id=-1, isolation_level=level, topics=topics), 7)
                 ends[level] = response.topics[0].partitions[0].offset
             assert ends == {READ_COMMITTED: 7, READ_UNCOMMITTED: 8}
+
+    run(story())
+
+
+class TrimmedMeanwhile:
+    """It tells what was aborted once the log start of the first queue has passed the records that were read of it."""
+
+    def __init__(self, node: SmallNode) -> None:
+        self._node = node
+
+    def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
+        return None
+
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[list[AbortedRange] | MainstemError | OSError]:
+        await self._node.storage.queues.truncate({QUEUE: 1})
+        return await self._node.storage.committed_reads.aborted(ranges)
+
+
+def test_a_deletion_in_one_queue_leaves_the_readers_of_others_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with transactional(tmp_path) as (node, kafka, topic, _):
+            kafka.broker.committed_reads = TrimmedMeanwhile(node)
+            client = await kafka.connect()
+            for queue_id in (QUEUE, topic.queue_id(1)):
+                batches = [part_of_transaction(queue_id, (7, 0, 0), 2)]
+                assert [one.outcome for one in await storage_produce(node, *batches)] == [Outcome.OK]
+                marker = TransactionMarker(queue_id, 7, 0, False, 0)
+                assert await node.storage.markers.write([marker]) == [Outcome.OK]
+            partitions = tuple(FetchPartition(partition=it, fetch_offset=0, partition_max_bytes=9999) for it in (0, 1))
+            asked = dataclasses.replace(asking(READ_COMMITTED), topics=(FetchTopic(topic="t", partitions=partitions),))
+            trimmed, other = (await client.call(asked, 12)).responses[0].partitions
+            assert (trimmed.error_code, bytes(trimmed.records)) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+            assert (other.error_code, aborted(other)) == (ErrorCode.NONE, [(7, 0)])
+            assert other.records
 
     run(story())
 

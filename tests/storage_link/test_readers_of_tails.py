@@ -19,6 +19,7 @@ from tests.fakes.metadata import FakeMetadata
 from tests.harness.handler_of import handler_of
 from tests.harness.patience import PATIENCE_SECONDS
 
+from mainstem.errors import MainstemError
 from mainstem.model import AbortedRange, Buffer, Outcome, QueueOffsets, QueueSlice
 from mainstem.ports import CommittedReads, MessageStore, QueueAdmin, TransactionMarkers
 from mainstem.prompt_future import PromptFuture
@@ -28,14 +29,16 @@ from mainstem.protocol.records import NewRecord, build_batch
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.brokers import EPOCH_END, OFFSETS
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
-from mainstem.rpc.messages.transactions import ABORTED, AbortedTold, AskAborted
+from mainstem.rpc.messages.transactions import ABORTED, AbortedTold, AskAborted, RecordsGone
 from mainstem.rpc.node_end import NodeEnd
 from mainstem.rpc.other_nodes import CallsWithBytes
 from mainstem.rpc.wire.identity import Identity
 from mainstem.rpc.wire.method import Method, Reply, ReplyT, RequestT
+from mainstem.storage.errors import RecordsDeleted
 from mainstem.storage.serving.broker_service import BrokerService
 from mainstem.storage.serving.tail_sessions import TailSessions
 from mainstem.storage.serving.transaction_service import TransactionService
+from mainstem.storage_link.errors import AbortedUntold, NoLeader
 from mainstem.storage_link.leader_calls import LeaderCalls
 from mainstem.storage_link.leader_transactions import LeaderCommittedReads
 from mainstem.storage_link.remote_message_store import RemoteMessageStore
@@ -192,6 +195,53 @@ def test_readers_of_transactions_ask_for_these_alone() -> None:
     asyncio.run(scenario())
 
 
+def serving_of(store: object) -> TransactionService:
+    """A leader's service over a store that tells offsets and what was aborted."""
+    leadership = FakeLeadership(FakeMetadata(), MemoryStore(LoopClock()))
+    return TransactionService(
+        cast("TransactionMarkers", None), cast("CommittedReads", store), cast("MessageStore", store), leadership
+    )
+
+
+class ServedHere:
+    """Calls to the leader of every write group but the second, which has none."""
+
+    def __init__(self, serving: TransactionService) -> None:
+        self._answer = handler_of(serving, ABORTED)
+
+    async def call(self, group: int, method: object, request: AskAborted) -> Reply[AbortedTold]:
+        if group == 1:
+            raise NoLeader("write group 1 has no leader")
+        reply: Reply[AbortedTold] = await self._answer(RpcCall(request, b"", "a broker"))
+        return reply
+
+
+def test_what_cannot_be_told_of_one_queue_is_told_of_the_others() -> None:
+    class Store:
+        """Queues that are stable up to an offset, the first of which is trimmed meanwhile."""
+
+        def offsets(self, queue_ids: Sequence[int]) -> PromptFuture[list[QueueOffsets | None]]:
+            return PromptFuture.settled([QueueOffsets(0, 9, 9, 1, 9) for _ in queue_ids])
+
+        async def aborted(
+            self, ranges: Sequence[tuple[int, int, int]]
+        ) -> list[list[AbortedRange] | MainstemError | OSError]:
+            return [RecordsDeleted("read again") if it[0] == QUEUE else [AbortedRange(7, 2, 4)] for it in ranges]
+
+    async def scenario() -> None:
+        serving = serving_of(Store())
+        reads = LeaderCommittedReads(lambda queue_id: queue_id == 8, cast("LeaderCalls", ServedHere(serving)))
+        gone, unled, told = await reads.aborted([(QUEUE, 1, 5), (8, 1, 5), (9, 1, 5)])
+        assert isinstance(gone, AbortedUntold)
+        assert "read again" in str(gone)
+        assert isinstance(unled, NoLeader)
+        assert told == [AbortedRange(7, 2, 4)]
+        with pytest.raises(RecordsGone, match="read again"):  # a broker of before takes what is not told for nothing
+            await handler_of(serving, ABORTED)(RpcCall(AskAborted([(QUEUE, 1, 5), (9, 1, 5)]), b"", "a broker"))
+
+    asyncio.run(scenario())
+
+
 def test_a_leader_that_knows_less_of_a_queue_than_was_read_does_not_say_what_was_aborted() -> None:
     """Another one leads, and has told the broker of more."""
 
@@ -209,11 +259,7 @@ def test_a_leader_that_knows_less_of_a_queue_than_was_read_does_not_say_what_was
 
     async def scenario() -> None:
         store = Store()
-        leadership = FakeLeadership(FakeMetadata(), MemoryStore(LoopClock()))
-        serving = TransactionService(
-            cast("TransactionMarkers", None), cast("CommittedReads", store), cast("MessageStore", store), leadership
-        )
-        answer = handler_of(serving, ABORTED)
+        answer = handler_of(serving_of(store), ABORTED)
 
         async def asked(*ranges: tuple[int, int, int]) -> list[list[AbortedRange]]:
             reply: Reply[AbortedTold] = await answer(RpcCall(AskAborted(list(ranges)), b"", "a broker"))

@@ -270,7 +270,10 @@ class CommittedReads(Protocol):
         """The same as `aborted`, where memory alone can answer; None: it cannot."""
         ...
 
-    async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[list[AbortedRange] | MainstemError | OSError]:
         """The aborted transactions that have offsets in each of these ranges, as (queue id, from offset, to offset), by
-        their first offsets. The ranges end at the last stable offset at most."""
+        their first offsets; or why nobody can tell them of a range now, so that its reader reads again. The ranges end
+        at the last stable offset at most."""
         ...

@@ -15,3 +15,8 @@ class NoLeader(LinkError, LeaderMissing):
 
 class StorageUnreached(LinkError, StorageUnavailable):
     """The leader of a write group did not answer: the call may have taken effect."""
+
+
+class AbortedUntold(LinkError):
+    """The leader of a write group cannot tell now what was aborted among some records: they are deleted, or in
+    a file that it cannot read."""

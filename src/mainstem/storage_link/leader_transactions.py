@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from mainstem.errors import MainstemError
 from mainstem.model import AbortedRange, ActiveProducer, Outcome, TransactionMarker
 from mainstem.ports import TransactionMarkers
 from mainstem.rpc.errors import RpcError
@@ -20,7 +21,7 @@ from mainstem.rpc.messages.transactions import (
     AskProducers,
     WriteMarkers,
 )
-from mainstem.storage_link.errors import LinkError
+from mainstem.storage_link.errors import AbortedUntold, LinkError
 from mainstem.storage_link.leader_calls import LeaderCalls
 
 Told = list[ActiveProducer] | Outcome
@@ -110,16 +111,29 @@ class LeaderCommittedReads:
     def aborted_at_once(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]] | None:
         return [[] for _ in ranges] if all(self._is_plain(*one) for one in ranges) else None
 
-    async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[list[AbortedRange] | MainstemError | OSError]:
         by_group: dict[int, list[int]] = {}
         for place, (queue_id, first, end) in enumerate(ranges):
             if not self._is_plain(queue_id, first, end):
                 by_group.setdefault(self._group_of(queue_id), []).append(place)
-        found: list[list[AbortedRange]] = [[] for _ in ranges]
+        found: list[list[AbortedRange] | MainstemError | OSError] = [[] for _ in ranges]
         for group, places in by_group.items():
             for begin in range(0, len(places), READS_MAX):
                 part = places[begin : begin + READS_MAX]
-                reply = await self._leaders.call(group, ABORTED, AskAborted([ranges[place] for place in part]))
-                for place, told in zip(part, reply.message.ranges, strict=True):
+                for place, told in zip(part, await self._aborted(group, [ranges[it] for it in part]), strict=True):
                     found[place] = told
         return found
+
+    async def _aborted(
+        self, group: int, ranges: list[tuple[int, int, int]]
+    ) -> Sequence[list[AbortedRange] | MainstemError]:
+        try:
+            reply = await self._leaders.call(group, ABORTED, AskAborted(ranges, reads_untold=True))
+        except (LinkError, RpcError) as error:
+            return [error] * len(ranges)
+        told: list[list[AbortedRange] | MainstemError] = [*reply.message.ranges]
+        for place, reason in reply.message.untold:
+            told[place] = AbortedUntold(reason)
+        return told

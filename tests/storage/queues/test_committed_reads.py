@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
-import pytest
 from tests.kernel.fetch.test_recent_index import Filler, both
 
 from mainstem.kernel import LOG_START, RecentIndex
@@ -161,5 +160,22 @@ def test_what_was_aborted_among_deleted_records_is_not_told(kernel: ModuleType) 
     assert known is not None
     assert reads.aborted_at_once([(QUEUE, 99, 110)]) is None
     assert asyncio.run(reads.aborted([(OTHER, 0, 10), (QUEUE, 100, 110)])) == [[], *known]
-    with pytest.raises(RecordsDeleted, match="from offset 99 on are deleted"):
-        asyncio.run(reads.aborted([(OTHER, 0, 10), (QUEUE, 99, 110)]))
+    gone, others = asyncio.run(reads.aborted([(QUEUE, 99, 110), (OTHER, 0, 10)]))
+    assert isinstance(gone, RecordsDeleted)
+    assert "from offset 99 on are deleted" in str(gone)
+    assert others == [], "the other queue's readers go on"
+
+
+@both
+def test_a_file_that_cannot_be_read_holds_up_the_readers_of_its_queue_alone(kernel: ModuleType) -> None:
+    class Broken(FilesOf):
+        async def aborted(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
+            raise OSError("cannot be read")
+
+    reads, _index, split, _transactions = reads_of_blocks(kernel)
+    reads.look_into(Broken(OTHER))
+    split[0] = BLOCKS
+    reads.prune(lambda group: split[0])
+    unread, others = asyncio.run(reads.aborted([(QUEUE, 0, 10), (OTHER, 0, 10)]))
+    assert isinstance(unread, OSError)
+    assert others == [ABORTED]

@@ -302,21 +302,20 @@ class PendingFetch:
         offset behind the last)."""
         committed = self._broker.committed_reads
         if self._plan.read_committed and committed is not None:
-            told: Sequence[Sequence[AbortedRange]] | None = None
-            try:
-                told = await committed.aborted([read[1:] for read in reads])
-            except (MainstemError, OSError) as error:
-                self._broker.faults.report(logging.WARNING, "readers cannot be told what was aborted", error)
+            told = await committed.aborted([read[1:] for read in reads])
             self._check_round()
-            if told is not None:
-                self._note_aborted(reads, told)
-                return
-            for row, *_ in reads:  # without the list they would take what was aborted for committed
-                self._plan.fail(row)
+            self._note_aborted(reads, told)
 
-    def _note_aborted(self, reads: Sequence[tuple[int, int, int, int]], told: Sequence[Sequence[AbortedRange]]) -> None:
+    def _note_aborted(
+        self,
+        reads: Sequence[tuple[int, int, int, int]],
+        told: Sequence[Sequence[AbortedRange] | MainstemError | OSError],
+    ) -> None:
         for (row, *_), aborted in zip(reads, told, strict=True):
-            if aborted:
+            if isinstance(aborted, MainstemError | OSError):
+                self._broker.faults.report(logging.WARNING, "a reader cannot be told what was aborted", aborted)
+                self._plan.fail(row)  # without the list it would take what was aborted for committed
+            elif aborted:
                 self._plan.tell_aborted(row, [one[:2] for one in aborted])
 
     def _answer(self) -> EncodedFrame:

@@ -55,11 +55,8 @@ async def read_shared(
 async def _aborted(broker: Broker, queue_id: int, first: int, end: int) -> list[AbortedRange] | ErrorCode:
     if broker.committed_reads is None:
         return []
-    try:
-        [aborted] = await broker.committed_reads.aborted([(queue_id, first, end)])
-    except (MainstemError, OSError) as failure:
-        return error_of_failed_read(failure)
-    return aborted
+    [aborted] = await broker.committed_reads.aborted([(queue_id, first, end)])
+    return error_of_failed_read(aborted) if isinstance(aborted, MainstemError | OSError) else aborted
 
 
 def _is_hidden(batch: StoredBatch, aborted: list[AbortedRange]) -> bool:

@@ -51,12 +51,16 @@ class AskAborted(msgspec.Struct, frozen=True):
     """(queue id, from offset, to offset)"""
 
     ranges: Annotated[list[tuple[QueueId, Offset, Offset]], msgspec.Meta(max_length=READS_MAX)]
+    reads_untold: bool = False
+    """Whether the caller reads `AbortedTold.untold`; else the whole call fails where that would name a range."""
 
 
 class AbortedTold(msgspec.Struct, frozen=True):
     """Of each range, the aborted transactions that have offsets in it."""
 
     ranges: list[list[AbortedRange]]
+    untold: list[tuple[int, str]] = []
+    """The ranges, counted from 0, of which the leader cannot tell that now, and why."""
 
 
 class RecordsGone(Refused):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from mainstem.errors import MainstemError
 from mainstem.kernel import LOG_START, NO_SLOT, QueueTable, RecentIndex
 from mainstem.lru import Lru
 from mainstem.model import AbortedRange
@@ -89,20 +90,28 @@ class LocalCommittedReads:
                 return sorted(found.values(), key=attrgetter("first_offset"))
         return self._unsplit(queue_id, first, end) if self._in_memory(queue_id, first) else None
 
-    async def aborted(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[AbortedRange]]:
-        answers = []
-        for queue_id, first, end in ranges:
-            known = self._known(queue_id, first, end)
+    async def aborted(
+        self, ranges: Sequence[tuple[int, int, int]]
+    ) -> list[list[AbortedRange] | MainstemError | OSError]:
+        answers: list[list[AbortedRange] | MainstemError | OSError] = []
+        for one in ranges:
+            known = self._known(*one)
             if known is not None:  # one queue that has to be searched does not send the others of its request there
                 answers.append(known)
                 continue
-            found = {one.last_offset: one for one in self._unsplit(queue_id, first, end)}
-            if self._stored is not None:
-                found |= {one.last_offset: one for one in await self._stored.aborted(queue_id, first, end)}
-            if self._is_gone(queue_id, first):
-                raise RecordsDeleted(f"queue {queue_id:#x}: the records from offset {first} on are deleted; read again")
-            answers.append(sorted(found.values(), key=attrgetter("first_offset")))
+            try:
+                answers.append(await self._searched(*one))
+            except (MainstemError, OSError) as error:
+                answers.append(error)
         return answers
+
+    async def _searched(self, queue_id: int, first: int, end: int) -> list[AbortedRange]:
+        found = {one.last_offset: one for one in self._unsplit(queue_id, first, end)}
+        if self._stored is not None:
+            found |= {one.last_offset: one for one in await self._stored.aborted(queue_id, first, end)}
+        if self._is_gone(queue_id, first):
+            raise RecordsDeleted(f"queue {queue_id:#x}: the records from offset {first} on are deleted; read again")
+        return sorted(found.values(), key=attrgetter("first_offset"))
 
     def _is_gone(self, queue_id: int, first: int) -> bool:
         """Whether the log start has passed an offset, so that not all is known of transactions behind it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.model import Outcome
+from mainstem.model import AbortedRange, Outcome
 from mainstem.ports import CommittedReads, MessageStore, QueueLeadership, TransactionMarkers
 from mainstem.rpc.handlers import Handlers, RpcCall
 from mainstem.rpc.messages.cluster import WriteGroupsNotLed
@@ -69,7 +69,16 @@ class TransactionService:
                     f"queue {queue_id:#x} is read to {end}, and stable here to {known.last_stable}: "
                     f"another node leads write group {group}"
                 )
-        try:
-            return Reply(AbortedTold(await self._committed.aborted(ranges)))
-        except RecordsDeleted as error:
-            raise RecordsGone(str(error)) from error
+        told: list[list[AbortedRange]] = []
+        untold: list[tuple[int, str]] = []
+        for place, found in enumerate(await self._committed.aborted(ranges)):
+            if isinstance(found, list):
+                told.append(found)
+            elif call.request.reads_untold:
+                told.append([])
+                untold.append((place, str(found)))
+            elif isinstance(found, RecordsDeleted):
+                raise RecordsGone(str(found)) from found
+            else:
+                raise found
+        return Reply(AbortedTold(told, untold))
