@@ -512,6 +512,19 @@ def test_a_new_node_leaves_a_dead_one_its_ports(tmp_path: Path, capsys: pytest.C
     assert [told[name] for name in ("kafka", "http", "rpc")] == ["127.0.0.1:9095", "127.0.0.1:9195", "127.0.0.1:9295"]
 
 
+def test_a_new_node_leaves_nodes_without_brokers_the_kafka_ports_that_they_do_not_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They tell port 0; each was prepared with one, and listens there once it has the role."""
+    view = json.loads(cluster_of("127.0.0.1"))
+    for number in (2, 3):
+        view["nodes"][number - 1] |= {"port": 0, "roles": ["storage", "nameserver"]}
+    with serving({"/v1/cluster": (200, json.dumps(view).encode())}) as address:
+        assert run(["cluster", "add", str(tmp_path / "new"), "--http", address, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [told[name] for name in ("kafka", "http", "rpc")] == ["127.0.0.1:9094", "127.0.0.1:9194", "127.0.0.1:9294"]
+
+
 @pytest.mark.parametrize("words", ["cluster transfer-leader", "cluster replace"])
 def test_changes_tell_the_documented_keys(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({f"/v1/{words.replace(' ', '/')}": (200, b"{}")}) as address:

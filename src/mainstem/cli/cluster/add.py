@@ -130,7 +130,7 @@ def _beside(view: ClusterView, missing: Iterable[str]) -> dict[str, Address | No
         if not addresses or not all(is_loopback(address.host) for address in addresses):
             raise RequestRefused(f"the cluster is not on this machine alone: name the address with {options_of[name]}")
         highest = max(addresses, key=lambda address: address.port)
-        untold = len(view.nodes) - len(used[name])  # a node that is dead has an HTTP address, and does not tell it
+        untold = len(view.nodes) - len(addresses)  # of HTTP where a node is dead, of Kafka where it has no broker
         port = highest.port + untold + 1
         if port > PORT_MAX:
             raise RequestRefused(f"there is no port above {highest}: name the address with {options_of[name]}")
