@@ -130,6 +130,12 @@ class RaftCore:
         return self._elections.vote
 
     @property
+    def is_vote_durable(self) -> bool:
+        """Whether its term, and its vote in it, are known to be durable."""
+        elections, durable = self._elections, self._elections.durable
+        return durable.term == elections.term and durable.vote == elections.vote
+
+    @property
     def leader_id(self) -> int:
         """The leader of its term; 0: none is known."""
         return self._elections.leader_id
@@ -619,8 +625,7 @@ class RaftCore:
             self._touched = True
 
     def _messages(self) -> tuple[Message, ...]:
-        elections, durable = self._elections, self._elections.durable
-        if durable.term != elections.term or durable.vote != elections.vote:
+        if not self.is_vote_durable:
             return ()
         if self._leadership is not None:
             self._leadership.collect()

@@ -763,6 +763,33 @@ def test_a_follower_takes_no_arrival_before_it_has_come_to_the_fence() -> None:
     told(story)
 
 
+def test_a_snapshot_waits_for_the_term_that_it_came_with() -> None:
+    """A node killed between the two would find a log, and no record of votes beside it, if it is its first term."""
+
+    async def story(cluster: Cluster) -> None:
+        leader = cluster.leader()
+        late = next(one for one in cluster.members.values() if one is not leader)
+        cluster.until(lambda: late.group.applied_index == leader.group.applied_index)
+        given: list[Snapshot] = []
+        late.install_snapshot = lambda group, snapshot: given.append(snapshot)  # type: ignore[method-assign]
+        for ended in (False, True):
+            term = late.group.term + 1
+            snapshot = Snapshot(100 * term, term, Membership.of(NODES))
+            late.group.consensus.snapshot_received(leader.node_id, term, snapshot)
+            assert given[-1] is snapshot
+            waiting = asyncio.ensure_future(late.group.all_written())
+            await asyncio.sleep(1)
+            assert not waiting.done(), "the term is not durable"
+            if ended:
+                late.group.fail(StorageFailed("the disk is gone"))
+            else:
+                late.write()
+            await asyncio.wait_for(waiting, 1)
+            late.group.consensus.snapshot_failed(snapshot)
+
+    told(story)
+
+
 def test_what_follows_a_snapshot_waits_for_other_write_groups() -> None:
     """Others commit it meanwhile. Nobody reads from this replica until then, also if nothing follows."""
 

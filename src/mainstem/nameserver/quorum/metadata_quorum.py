@@ -480,7 +480,7 @@ class MetadataQuorum:
             log.exception("no snapshot of the metadata could be made")
 
     async def _install(self, name: RaftSnapshot) -> None:
-        await self._disk.entries_written()
+        await self._disk.all_written()
         if await self.snapshots.take(name):
             self._core.snapshot_installed(name)
             self._look_around()

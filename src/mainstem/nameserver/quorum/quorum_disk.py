@@ -1,9 +1,9 @@
 """The disk of a metadata quorum's member: makes durable what the core hands out, and tells the core when it
 is.
 
-Entries are written in the order they came, each after the term and vote that were handed in before it. Term and vote
-overtake entries that wait for room: their place in the file exists already, so that a member without room to log
-entries still votes and follows.
+Entries are written in the order they came, each after the term and vote that were handed in before it, and so is a
+snapshot that replaces them (`all_written`). Term and vote overtake entries that wait for room: their place in the file
+exists already, so that a member without room to log entries still votes and follows.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class QuorumDisk:
         """The newest term and vote: it replaces all that waited before it."""
         self._votes_given = self._votes_written = 0
         self._has_vote = asyncio.Event()
+        self._votes_idle = asyncio.Event()
+        self._votes_idle.set()
         self._batches: deque[_Batch] = deque()  # bounded by the core
         self._has_batches = asyncio.Event()
         self._idle = asyncio.Event()
@@ -61,13 +63,15 @@ class QuorumDisk:
             self._hard_state = what
             self._votes_given += 1
             self._has_vote.set()
+            self._votes_idle.clear()
         else:
             self._batches.append(_Batch(what, self._votes_given))
             self._has_batches.set()
             self._idle.clear()
 
-    async def entries_written(self) -> None:
-        """Wait until every entry that was handed in is written."""
+    async def all_written(self) -> None:
+        """Wait until every entry that was handed in is written, and term and vote."""
+        await self._votes_idle.wait()
         await self._idle.wait()
 
     async def write_votes(self) -> None:
@@ -79,6 +83,8 @@ class QuorumDisk:
             vote = Vote(hard_state.term, hard_state.vote or None, self._commit)
             await self._vote_file.write(vote, self._room.wait)
             self._votes_written = count
+            if count == self._votes_given:
+                self._votes_idle.set()
             self._has_batches.set()
             self._core.hard_state_persisted(hard_state)
             self._told()

@@ -218,8 +218,8 @@ class Snapshots:
     # --- installed ----------------------------------------------------------------------------------------
 
     async def _install(self, group: WriteGroup, arrived: Arrived) -> None:
-        """Install a snapshot, once no block of the old log is on its way to the journal. From then on it cannot be
-        broken off."""
+        """Install a snapshot, once no block of the old log is on its way to the journal, and the term is durable with
+        which it came: no start takes a log of a later term than its votes. From then on it cannot be broken off."""
         try:
             await group.all_written()
         except asyncio.CancelledError:

@@ -338,7 +338,7 @@ class WriteGroup:
             if block is not None and block.tickets_here:
                 block.durable_here()
         if self._waiters.written is not None and self._is_written:
-            self._waiters.all_written()
+            self._waiters.wake_written()
         return live
 
     @property
@@ -379,9 +379,9 @@ class WriteGroup:
             self.consensus.pump()
 
     async def all_written(self) -> None:
-        """Return when the whole log lies in the journal, but for blocks that wait for another write group, or when
-        writing has ended. No block is added to the log while a snapshot is installed."""
-        if self.consensus.failure is None and not self._is_written:
+        """Return when the whole log lies in the journal, but for blocks that wait for another write group, and the term
+        is durable, or when writing has ended. No block is added to the log while a snapshot is installed."""
+        while self.consensus.failure is None and not (self._is_written and self.consensus.is_vote_durable):
             await self._waiters.await_written()
 
     def fail(self, error: MainstemError) -> None:
@@ -392,7 +392,7 @@ class WriteGroup:
             block.given_up(self.group, Outcome.STORAGE_FAILED, error)
         self._dropped = []
         self.blocks.to_write.clear()
-        self._waiters.all_written()
+        self._waiters.wake_written()
 
     # --- leading: `write_group_consensus.Driven` ----------------------------------------------------------------
 

@@ -117,6 +117,11 @@ class WriteGroupConsensus:
         return self.core.leader_id if self.core is not None else 0
 
     @property
+    def is_vote_durable(self) -> bool:
+        """Whether the term and the vote of the replica here are durable."""
+        return self.core is None or self.core.is_vote_durable
+
+    @property
     def voters(self) -> frozenset[int]:
         """Ids of the nodes whose votes count."""
         return self.core.membership.voters if self.core is not None else frozenset()
@@ -231,6 +236,7 @@ class WriteGroupConsensus:
         if self.core is not None:
             self.core.hard_state_persisted(state)
             self.pump()
+        self._waiters.wake_written()
 
     def _broken(self, error: BrokenInvariant) -> None:
         """End this write group here because its core saw a broken invariant; other write groups go on."""

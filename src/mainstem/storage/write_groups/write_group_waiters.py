@@ -20,7 +20,7 @@ class WriteGroupWaiters:
         """(block index, copies, the waiting ticket); see `settle_copies`."""
         self._confirming: dict[asyncio.Future[None], None] = {}
         self.written: asyncio.Future[None] | None = None
-        """Set when the whole log lies in the journal (`all_written`); None while no caller waits for that."""
+        """Set when more is written (`wake_written`); None while no caller waits until all is."""
 
     # --- copies -------------------------------------------------------------------------------------------
 
@@ -69,13 +69,14 @@ class WriteGroupWaiters:
     # --- the whole log ------------------------------------------------------------------------------------
 
     async def await_written(self) -> None:
-        """Return when `all_written` is called."""
+        """Return when `wake_written` is called."""
         if self.written is None:
             self.written = asyncio.get_running_loop().create_future()
         await asyncio.shield(self.written)
 
-    def all_written(self) -> None:
-        """Wake the callers of `await_written`: the whole log lies in the journal, or writing has ended."""
+    def wake_written(self) -> None:
+        """Wake the callers of `await_written`, which look again: more of the log, or a term, is durable, or writing has
+        ended."""
         if self.written is not None:
             self.written.set_result(None)
             self.written = None
