@@ -276,3 +276,45 @@ def test_what_a_run_has_of_another_stay_hides_nothing(
             assert await read_offsets(path, offset) == list(range(offset, END))
 
     simulated(tmp_path, story, two_groups)
+
+
+THERE_AND_BACK = [Stay(BEFORE, 0), Stay(HERE, MOVED_AT), Stay(BEFORE, MOVED_AT + 1)]
+
+LOST = {
+    "another has what was before, and comes later": (
+        [([3, 4], [HERE]), ([5], [HERE]), ([1, 2], [BEFORE, HERE])], moved().history(QUEUE), HERE, [(5, 6)]
+    ),
+    "another has what came later, and comes before": (
+        [([0, 3, 4], [BEFORE, HERE]), ([1, 2, 5], [BEFORE, HERE])], moved().history(QUEUE), BEFORE, [(1, 3)]
+    ),
+    "what was compacted lies before what another has since the queue is back": (
+        [([0, 4], [BEFORE]), ([5], [BEFORE])], THERE_AND_BACK, BEFORE, [(5, 6)]
+    ),
+}  # fmt: skip
+"""Runs as in `OF_BOTH`, of which the second is damaged; the queue's history; a write group, and what it has lost."""
+
+
+@pytest.mark.parametrize(("runs", "history", "group", "expected"), LOST.values(), ids=LOST)
+def test_what_a_damaged_run_has_lost_is_told_by_the_order_of_its_write_group(
+    tmp_path: Path,
+    runs: list[tuple[Sequence[int], list[int]]],
+    history: Sequence[Stay],
+    group: int,
+    expected: list[tuple[int, int]],
+) -> None:
+    """Other runs may have offsets of another stay, which are not in that order: they neither hide what was lost, nor
+    have offsets made anew that are there."""
+
+    async def story(node: SmallNode) -> None:
+        for number, (offsets, groups) in enumerate(runs):
+            await recorded(node, f"{number}.run", offsets, *groups)
+        path, _lookup = readers(node)
+        path.placement.remember(QUEUE, history)
+        mending = node.storage.queue_store.mending
+        parts = [
+            (part.first, min(part.end, END)) for part in path.placement.stretches_from(QUEUE, 0) if part.group == group
+        ]
+        found = await mending.lost("1.run", group, [(QUEUE, first, end) for first, end in parts], ["1.run"])
+        assert found == [(QUEUE, first, end) for first, end in expected]
+
+    simulated(tmp_path, story, two_groups)

@@ -161,10 +161,10 @@ def test_a_reader_that_goes_on_is_looked_for_once_whatever_was_split_since(tmp_p
         find = store.stored.search.find
         looked = 0
 
-        async def watched(queue_id: int, spans: Spans, offset: int, *, of_one_stay: bool = True) -> ExtentPlace | None:
+        async def watched(queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
             nonlocal looked
             looked += 1
-            return await find(queue_id, spans, offset, of_one_stay=of_one_stay)
+            return await find(queue_id, spans, offset)
 
         store.stored.search.find = watched  # type: ignore[method-assign]
         firsts, spans = [], {id(store.manifest.spans(group)): store.manifest.spans(group)}

@@ -141,7 +141,7 @@ class Mending:
                 continue
             position, older = first, True
             while position < end:
-                place = await self._search.find(queue_id, spans, position, of_one_stay=False)
+                place = await self._search.find_in_any_stay(queue_id, spans, group, position)
                 start = end if place is None else int(place.extents.rows["base_offset"][place.row])
                 newer = place is None or place.at >= mine
                 if start > position and older and newer:

@@ -35,12 +35,15 @@ SPANS_AHEAD_MAX = 4
 """Spans that are looked at for what follows in memory. A busy queue is in each span; a look takes ten microseconds,
 which a reader of a queue that is seldom in them should not pay for many."""
 
+ENDLESS = (1 << 63) - 1
+"""The end of a stay that goes on."""
+
 Spans = Sequence[Span]
 """The spans of one write group, oldest first: a snapshot, unmoved by later changes."""
 
 
 StayBounds = tuple[int, int, int]
-"""(write group, first offset, end) of offsets of a queue that follow each other in one log."""
+"""(write group, first offset, end) of offsets of a queue that follow each other in one log; `ENDLESS`: it goes on."""
 StayOf = Callable[[int, int], StayBounds | None]
 """Gives the stay of a queue in which an offset lies; None: all that files have of the queue is of one write group."""
 
@@ -79,14 +82,14 @@ class FileSearch:
         self._known: dict[str, KnownFile] = {}
         self.stay_of: StayOf = lambda queue_id, offset: None
 
-    async def find(self, queue_id: int, spans: Spans, offset: int, *, of_one_stay: bool = True) -> ExtentPlace | None:
+    async def find(self, queue_id: int, spans: Spans, offset: int) -> ExtentPlace | None:
         """The extent that holds `offset`, or the queue's next one behind it, by bisection over the spans. Those
         without the queue are stepped over, for most by filter or keys alone; and where a merged file begins with the
-        queue, its key tells on which side of the offset its span is, and the file is not opened. `of_one_stay`: nothing
-        is looked for behind the stay in which the offset lies."""
+        queue, its key tells on which side of the offset its span is, and the file is not opened. Nothing is looked for
+        behind the stay in which the offset lies."""
         if 1 < len(spans) <= FILES_TOGETHER and self._lacks_pages(queue_id, spans[len(spans) // 2], offset):
             await self.bring_pages(queue_id, spans, 0, offset)
-        stay = self._stay(queue_id, spans, offset) if of_one_stay else None
+        stay = self._stay(queue_id, spans, offset)
         low, high = 0, len(spans)
         found: ExtentPlace | None = None
         left: dict[int, None] = {}
@@ -123,6 +126,18 @@ class FileSearch:
                 found = look.place
                 break
         return _sure(found, offset, unread)
+
+    async def find_in_any_stay(self, queue_id: int, spans: Spans, group: int, offset: int) -> ExtentPlace | None:
+        """Search as `find` does, and go on in the queue's next stay in this write group, of which the spans are."""
+        while True:
+            stay = self.stay_of(queue_id, offset)
+            if stay is None or stay[0] == group:
+                found = await self.find(queue_id, spans, offset)
+                if found is not None or stay is None:
+                    return found
+            offset = stay[2]
+            if offset == ENDLESS:
+                return None
 
     async def forward(
         self, queue_id: int, spans: Spans, at: int, offset: int, spans_max: int = sys.maxsize
