@@ -105,6 +105,26 @@ def test_with_the_entry_that_the_others_committed_without_it_it_votes_again() ->
     assert cluster[cluster.leaders()[-1]].commit_index > entry.index  # by the votes of 2 and 3
 
 
+def test_once_the_others_know_no_more_than_it_does_it_votes_and_stands_again_without_the_entry() -> None:
+    cluster = forgotten(6)
+    core = back(cluster, 3, abstains_to=9, term=4, leader=1)
+    member = cluster.members[3]
+    core.abstain_no_more(waits_for_leader=True)
+    for message in (
+        RequestVote(2, 3, 4, 100, 4),  # it has voted for 1
+        RequestVote(2, 3, 5, 5, 1),  # its own log goes further
+        RequestVote(2, 3, 5, 6, 1),
+    ):
+        member.receive(message, ())
+        member.settle()
+    votes = [(m.term, m.granted) for m in cluster.log if isinstance(m, VoteResponse) and (m.sender, m.to) == (3, 2)]
+    assert votes == [(4, False), (5, False), (5, True)]
+    core.abstain_no_more(waits_for_leader=False)
+    core.campaign()
+    member.settle()
+    assert [m for m in cluster.log if isinstance(m, RequestVote) and m.sender == 3]
+
+
 def test_the_entry_cannot_be_committed_by_what_it_had_acknowledged_before() -> None:
     """The leader's knowledge of its log is of its life before, and answers from then are still on their way."""
     cluster = forgotten()

@@ -274,6 +274,12 @@ class RaftCore:
         if self.role is not Role.LEADER:
             self._election_timeout()
 
+    def abstain_no_more(self, *, waits_for_leader: bool) -> None:
+        """Vote and stand again without what this node lacks, as no member that is left has it. Its own votes must be
+        known. `waits_for_leader` as at the beginning."""
+        self._abstains_to = 0
+        self._waits_timeouts = WAITS_TIMEOUTS_MAX if waits_for_leader else 0
+
     def _leading(self) -> Leadership:
         if self._leadership is None:
             raise NotLeader(self.node_id, self.leader_id)

@@ -164,6 +164,10 @@ class KnownStarts:
         self._remembers = starts.ends_lost(self._remembers, why)
         self.ends_cut += 1
 
+    def forget_votes(self) -> None:
+        """Of all write groups."""
+        self._remembers = starts.lost(self._remembers, LossCause.COPY, "an older copy")
+
     async def got_back(self, group: int) -> None:
         self._remembers = starts.got_back(self._remembers, group)
 
@@ -555,6 +559,18 @@ class SimulatedNode:
             await rejoin(number, hard_state, abstains_to=abstains_to, waits_for_leader=waits_for_leader)
 
         storage.replication.rejoin = rejoined  # type: ignore[method-assign]
+        for group in storage.groups:
+            self._observe_agreement(group, life)
+
+    def _observe_agreement(self, group: WriteGroup, life: Life) -> None:
+        abstain_no_more = group.consensus.abstain_no_more
+
+        def abstained(*, waits_for_leader: bool) -> None:
+            if life.alive:
+                self.cluster.promises.agrees(self.node_id, group.group)
+            abstain_no_more(waits_for_leader=waits_for_leader)
+
+        group.consensus.abstain_no_more = abstained  # type: ignore[method-assign]
 
     def _observe_promises(self, group: WriteGroup, life: Life) -> None:
         """Hold what this life begins with, and what it drops, against what the node has told others."""

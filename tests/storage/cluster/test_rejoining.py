@@ -264,6 +264,73 @@ def test_a_member_that_abstains_and_hears_no_leader_is_none_of_the_majority_that
     assert rejoined == ([] if stands is None else [(0, stands)])
 
 
+ABANDONED: list[tuple[str, dict[str, Any], MemberLog, MemberLog | None, bool | None]] = [
+    ("the other one has all", {}, MemberLog(1, 9, False, False), MemberLog(1, 9, True, False, False, True), True),
+    ("it has all itself", {}, MemberLog(1, 7, False, False), MemberLog(1, 7, True, False, False, True), False),
+    ("the third one has more", {}, MemberLog(1, 9, False, False), MemberLog(1, 10, True, False, False, True), None),
+    ("the third one is not there", {}, MemberLog(1, 9, False, False, True), None, True),
+    ("the other one is to stand first", {}, MemberLog(1, 9, True, False), None, None),
+    ("the others lead, or will", {}, MemberLog(1, 9, False, False), MemberLog(1, 8, False, False), None),
+    ("the other one hears a leader", {}, MemberLog(1, 9, False, True), MemberLog(1, 9, True, False), None),
+    (
+        "it has forgotten votes",
+        {"lost_power": False},
+        MemberLog(1, 9, False, False),
+        MemberLog(1, 9, True, False),
+        None,
+    ),
+    ("it returned", {"returned": True}, MemberLog(1, 9, False, False), MemberLog(1, 9, True, False), None),
+    ("it hears a leader", {"leader_id": 2}, MemberLog(1, 9, False, False), MemberLog(1, 9, True, False), None),
+]
+"""How this node is, which abstains and has blocks up to the eighth; the logs of two others; whether it waits for a
+leader in the end, None: it abstains."""
+
+
+@pytest.mark.parametrize(
+    ("like", "second", "third", "waits"), [it[1:] for it in ABANDONED], ids=[it[0] for it in ABANDONED]
+)
+def test_a_member_that_abstains_and_hears_no_leader_votes_again_if_those_that_lost_nothing_are_too_few(
+    like: dict[str, Any], second: MemberLog, third: MemberLog | None, waits: bool | None
+) -> None:
+    """As it would after a start: it knows its votes."""
+    ended: list[bool] = []
+
+    async def call(node_id: int, method: object, request: object, *, timeout_seconds: float) -> Reply[MemberLog]:
+        found = {2: second, 3: third}[node_id]
+        if found is None:
+            raise CannotTell(f"node {node_id} is not there")
+        return Reply(found)
+
+    def abstain_no_more(*, waits_for_leader: bool) -> None:
+        ended.append(waits_for_leader)
+        core.abstains = False
+
+    async def story() -> None:
+        running = asyncio.ensure_future(rejoining.run())
+        await asyncio.sleep(9.0)
+        assert not ended, "the leader may come back"
+        await asyncio.sleep(10.0)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    member = Member(8, abstains=True, leader_id=like.get("leader_id", 0))
+    core = member.core
+    core.membership = Membership.of([1, 2, 3])
+    member.group.consensus.abstain_no_more = abstain_no_more
+    lost_power = like.get("lost_power", True)
+    forgotten: Any = SimpleNamespace(why="a torn write", lost_power=lost_power, has_lost=lambda number: True)
+    replication: Any = SimpleNamespace(silent={}, silenced=asyncio.Event())
+    hard_states: Any = SimpleNamespace(returned=lambda number: like.get("returned", False))
+    calls: Any = SimpleNamespace(call=call)
+    rejoining = Rejoining(
+        1, [member.group], replication, hard_states, calls, forgotten, dict, lambda number: -1, lambda: None
+    )
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(story())
+    assert ended == ([] if waits is None else [waits])
+
+
 def test_a_replica_that_returned_is_brought_back_whenever_it_comes_and_noted_once_it_has_caught_up() -> None:
     """The node has forgotten nothing, and runs for long."""
     core = SimpleNamespace(abstains=True, leader_id=2)

@@ -72,13 +72,15 @@ class MemberLog(msgspec.Struct, frozen=True):
     """How far a member's log goes. `lost_power`: the log may have lost its end, which was acknowledged
     without a sync, and the member takes no part since; `led`: it hears a leader, or is one. `agreed`: it
     takes part again, as the members that lost their power agreed on it, and has heard no leader since, or it
-    abstains, and has heard none for long; older versions do not send it."""
+    abstains, and has heard none for long; older versions do not send it. `needs_leader`: it takes no part before
+    a leader has helped it, as it has forgotten its votes, or all that its log had; nor do older versions send that."""
 
     last_term: int
     last_index: int
     lost_power: bool
     led: bool
     agreed: bool = False
+    needs_leader: bool = False
 
 
 SHOW_START = Method(120, "starts.show", StartShown, StartJudged, nodes_only=True)

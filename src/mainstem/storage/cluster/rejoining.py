@@ -16,7 +16,8 @@ If so many nodes have lost their power that the others make no majority, no node
 majority has decides: its node stands first, the others wait for it. (Votes are always synced, and not lost.) A node
 that takes part again by that agreement still counts among those that lost blocks until there is a leader: otherwise the
 others would wait for a leader elected by members that are not there. So does one that abstains and has heard no leader
-for as long as others are waited for: it elects nobody before a leader has brought it what it lacks."""
+for as long as others are waited for; and it takes part in the decision, as it would after a start, if it knows its
+votes."""
 
 from __future__ import annotations
 
@@ -127,6 +128,8 @@ class Rejoining:
             silent = sorted(self._replication.silent)
             await asyncio.gather(*(self._come_back(self._groups[number], rounds) for number in silent))
             await self._note_those_back()
+            abandoned = sorted(filter(self._is_abandoned, self._leaderless))
+            await asyncio.gather(*(self._agree_with_others_that_lost(self._groups[it], rounds) for it in abandoned))
             rounds += 1
             await asyncio.sleep(ROUND_SECONDS)
 
@@ -175,9 +178,7 @@ class Rejoining:
                 group.group, node_id, index,
             )  # fmt: skip
             return
-        returned = self._hard_states.returned(group.group)  # with an empty log, which agrees with nobody's
-        if self._forgotten is not None and self._forgotten.lost_power and not returned:
-            await self._agree_with_others_that_lost(group, rounds)
+        await self._agree_with_others_that_lost(group, rounds)
 
     def _may_lead(self, number: int) -> list[int]:
         """The other nodes of which one may lead the write group, the likeliest first. Any node may be asked: only a
@@ -186,9 +187,20 @@ class Rejoining:
         likely = [self._leader_heard(number), *sorted(remembered), *self._placements().get(number, ())]
         return [node_id for node_id in dict.fromkeys(likely) if node_id not in (self._node_id, -1)]
 
+    def _is_abandoned(self, number: int) -> bool:
+        """Whether this node abstains in a write group, and has heard no leader for long."""
+        return self._leaderless.get(number, 0) * ROUND_SECONDS >= MISSED_SECONDS_MAX
+
+    def _needs_leader(self, number: int) -> bool:
+        """Whether a leader alone can help the replica here: this node has forgotten its votes, or the replica returned
+        with an empty log, which agrees with nobody's."""
+        return self._forgotten is None or not self._forgotten.lost_power or self._hard_states.returned(number)
+
     async def _agree_with_others_that_lost(self, group: WriteGroup, rounds: int) -> None:
-        number = group.group
-        membership = self._replication.silent[number]
+        number, core = group.group, group.consensus.core
+        if self._needs_leader(number):
+            return
+        membership = self._replication.silent[number] if core is None else core.membership
         answers = await asyncio.gather(
             *(self._log_of(node_id, number) for node_id in sorted(membership.voters - {self._node_id}))
         )
@@ -200,13 +212,17 @@ class Rejoining:
         missing = len(logs) < len(membership.voters)
         if len(logs) < membership.quorum or (missing and rounds * ROUND_SECONDS < MISSED_SECONDS_MAX):
             return
-        longest = max(logs, key=lambda node_id: (logs[node_id].last_term, logs[node_id].last_index, -node_id))
+        longest = max(logs, key=lambda node_id: _place(logs[node_id], node_id))
         if longest != self._node_id and logs[longest].lost_power:
             return  # it stands first
+        if group.consensus.core is not core:
+            return  # this node's part has ended meanwhile
         self._agreed.add(number)
-        await self._replication.rejoin(
-            number, self._hard_states.of(number), abstains_to=0, waits_for_leader=longest != self._node_id
-        )
+        waits = longest != self._node_id
+        if core is None:
+            await self._replication.rejoin(number, self._hard_states.of(number), abstains_to=0, waits_for_leader=waits)
+        else:
+            group.consensus.abstain_no_more(waits_for_leader=waits)
         if longest == self._node_id:
             log.warning(
                 "write group %d: of the nodes that may have lost the ends of their logs this one has the longest log, "
@@ -226,13 +242,14 @@ class Rejoining:
 
     def _own_log(self, group: WriteGroup) -> MemberLog:
         last, core = group.last_index, group.consensus.core
-        abandoned = self._leaderless.get(group.group, 0) * ROUND_SECONDS >= MISSED_SECONDS_MAX
+        silent = group.group in self._replication.silent
         return MemberLog(
             group.blocks.term(last),
             last,
-            group.group in self._replication.silent,
+            silent,
             core is not None and bool(core.leader_id),
-            group.group in self._agreed or abandoned,
+            group.group in self._agreed or self._is_abandoned(group.group),
+            (silent or (core is not None and core.abstains)) and self._needs_leader(group.group),
         )
 
     # --- of others' ---------------------------------------------------------------------------------------
@@ -262,3 +279,8 @@ class Rejoining:
         if number >= len(self._groups):
             raise CannotTell(f"node {self._node_id} has no write group {number}")
         return self._groups[number]
+
+
+def _place(log: MemberLog, node_id: int) -> tuple[int, int, bool, int]:
+    """By this the longest log is found; of those that end alike, one whose node may stand."""
+    return log.last_term, log.last_index, not log.needs_leader, -node_id

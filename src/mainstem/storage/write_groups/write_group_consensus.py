@@ -255,6 +255,14 @@ class WriteGroupConsensus:
         self.core = None
         self.hard_state_due = None
 
+    def abstain_no_more(self, *, waits_for_leader: bool) -> None:
+        """Vote again without what this node lacks, as members agreed on; stand at once, or wait for a leader."""
+        if self.core is not None:
+            self.core.abstain_no_more(waits_for_leader=waits_for_leader)
+            if not waits_for_leader:
+                self.core.campaign()
+            self.pump()
+
     # --- leading ------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
