@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
 
+from mainstem.storage.disks import disk_reads
 from mainstem.storage.disks.chunk_memory import CHUNK_BYTES, ChunkMemory
+from mainstem.storage.disks.disk_reads import DirectReads, PiecewiseReads
 
 
 def address(view: memoryview) -> int:
@@ -95,7 +98,24 @@ def test_new_memory_for_small_steps_is_on_usual_pages_and_goes_first() -> None:
     assert memory.spare_count == 2, "one on usual pages went for a huge one, of which half is spare"
     del again, others, third
     last = [memory.lend(CHUNK_BYTES, in_small_steps=True) for _ in range(5)]
-    assert sum(not is_on_huge_pages(view) for view in last) == 1
+    assert [is_on_huge_pages(view) for view in last] == [True] * 4 + [False], "those on huge pages go first"
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a system without huge pages")
+@pytest.mark.parametrize("kind", [PiecewiseReads, DirectReads])
+def test_what_is_read_in_pieces_lies_on_usual_pages_and_what_is_read_at_once_on_huge_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[PiecewiseReads | DirectReads]
+) -> None:
+    monkeypatch.setattr(disk_reads, "_chunks", ChunkMemory())
+    (tmp_path / "file").write_bytes(bytes(2 * CHUNK_BYTES))
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    try:
+        reads = kind(descriptor)
+        pieces = memoryview(reads.read_into_chunk(0, CHUNK_BYTES))
+        at_once = memoryview(reads.read_at_once(CHUNK_BYTES, CHUNK_BYTES))
+        assert [is_on_huge_pages(view) for view in (pieces, at_once)] == [False, True]
+    finally:
+        os.close(descriptor)
 
 
 def test_threads_that_lend_and_drop_share_nothing() -> None:
