@@ -17,6 +17,7 @@ from mainstem.storage.reading.pacing import (
     IDLE_SECONDS,
     KEPT_SECONDS,
     MOST_BYTES_PER_SECOND,
+    SHARE_MIN,
     SLOWEST,
     START_BYTES_PER_SECOND,
     STEP_SECONDS,
@@ -244,6 +245,21 @@ def test_those_who_are_held_go_on_at_once_when_publishing_ends() -> None:
     simulated(story)
 
 
+async def rates(pacing: Pacing, loads: dict[Lane, float], seconds: float = 20) -> dict[Lane, float]:
+    """Bytes a second by lane, of one worker in each, by the bytes a second that each states as its least, beside
+    publishing that feels all of it."""
+    workers = [asyncio.ensure_future(work(pacing, lane, MEBIBYTE // 4, least)) for lane, least in loads.items()]
+    latency = slow_beside(pacing)
+    await publish(pacing, 10, latency)
+    assert (pacing.bytes_per_second, pacing.upkeep_share) == (LEAST, UPKEEP_SHARE_MIN)
+    before = {lane: done(pacing, lane) for lane in loads}
+    await publish(pacing, seconds, latency)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    return {lane: (done(pacing, lane) - before[lane]) / seconds for lane in loads}
+
+
 def test_readers_share_a_lane_evenly_and_lanes_do_not_wait_for_each_other() -> None:
     async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
         counts = [0, 0, 0]
@@ -256,17 +272,54 @@ def test_readers_share_a_lane_evenly_and_lanes_do_not_wait_for_each_other() -> N
 
         readers = [asyncio.ensure_future(reader(number)) for number in range(3)]
         splitter = asyncio.ensure_future(work(pacing, Lane.SPLIT))
-        await publish(pacing, 2, slow_beside(pacing))
+        await publish(pacing, 10, slow_beside(pacing))
         counts[:] = [0, 0, 0]
         split_before = done(pacing, Lane.SPLIT)
-        await publish(pacing, 20, slow_beside(pacing))
+        await publish(pacing, 40, slow_beside(pacing))
         for task in (*readers, splitter):
             task.cancel()
         await asyncio.gather(*readers, splitter, return_exceptions=True)
         assert max(counts) - min(counts) <= 1
         read, split = sum(counts) * MEBIBYTE, done(pacing, Lane.SPLIT) - split_before
-        assert read > 10 * LEAST
+        assert 0.7 * LEAST < (read + split) / 40 < 1.3 * LEAST
         assert 0.8 * read < split < 1.2 * read
+
+    simulated(story)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "parts"),
+    [
+        ({Lane.DISK: 0.0, Lane.SERVE: 0.0}, {Lane.DISK: 1.0, Lane.SERVE: 1.0}),
+        ({Lane.SERVE: 0.0, Lane.DISK: 0.0, Lane.SPLIT: 0.0}, {Lane.SERVE: 0.5, Lane.DISK: 0.5, Lane.SPLIT: 0.5}),
+        (
+            {Lane.SERVE: 0.0, Lane.SPLIT: 0.0, Lane.UPKEEP: 0.0},
+            {Lane.SERVE: 0.375, Lane.SPLIT: 0.375, Lane.UPKEEP: 0.25},
+        ),
+        (
+            {Lane.SERVE: 0.0, Lane.SPLIT: 0.0, Lane.UPKEEP: 0.0, Lane.COPY: 0.0},
+            {Lane.SERVE: SHARE_MIN, Lane.SPLIT: SHARE_MIN, Lane.UPKEEP: 0.25, Lane.COPY: 0.5},
+        ),
+        ({Lane.SERVE: 0.0, Lane.SPLIT: 1.5 * LEAST}, {Lane.SERVE: 0.5, Lane.SPLIT: 1.5}),
+    ],
+)
+def test_kinds_of_work_that_are_done_at_once_share_the_least_rate(
+    lanes: dict[Lane, float], parts: dict[Lane, float]
+) -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        found = await rates(pacing, lanes)
+        for lane, part in parts.items():
+            assert 0.7 * part < found[lane] / LEAST < 1.3 * part, lane
+
+    simulated(story)
+
+
+def test_who_is_alone_again_has_all_of_the_least_rate() -> None:
+    async def story(loop: SimulatedLoop, pacing: Pacing) -> None:
+        both = await rates(pacing, {Lane.SERVE: 0.0, Lane.SPLIT: 0.0})
+        assert both[Lane.SERVE] < 0.65 * LEAST
+        alone = await rates(pacing, {Lane.SERVE: 0.0})
+        assert alone[Lane.SERVE] > 0.7 * LEAST
 
     simulated(story)
 

@@ -19,9 +19,10 @@ While no producer publishes, background work is not held at all; the rate is kep
 
 Bounds: a rate never falls below what is configured, nor below the `least` its caller states, so background work always
 ends; a calm window is at most `WINDOW_SECONDS_MAX` long. Every kind of work has a lane of its own, each with the same
-rate, but those that can wait (`SHARES_MIN`), upkeep and copies between nodes: where the least rate is still too much
-for publishing, they go slower than that, down to their share of it, and are the first to get faster again. Within a
-lane, callers go in the order of asking, so that readers share it evenly. No I/O; the clock is given.
+rate. If publishing feels even the least rate, the pacing divides it among the kinds of work under way: upkeep and
+copies between nodes, which can wait, get a fixed part each (`SHARES_MIN`), and the other kinds share the rest in even
+parts, none below `SHARE_MIN`. Each kind comes back to the whole of it before the rate rises again. Within a lane,
+callers go in the order of asking, so that readers share it evenly. No I/O; the clock is given.
 """
 
 from __future__ import annotations
@@ -117,7 +118,13 @@ COPY_SHARE_MIN = 0.5
 than the quarter of an hour in which its node may still come back. Merges may wait for longer."""
 
 SHARES_MIN = {Lane.UPKEEP: UPKEEP_SHARE_MIN, Lane.COPY: COPY_SHARE_MIN}
-"""By lane that can wait: the least part of the others' rate that it gets."""
+"""By lane that can wait: the least part of the least rate that it gets."""
+
+SHARE_MIN = 0.25
+"""The same of any other lane, beside however many. A reader of the past gets 8 MiB a second."""
+
+ACTIVE_SECONDS = 0.5
+"""A lane that was asked for nothing for so long leaves its part to others. The split asks some times a second."""
 
 
 class Pacing:
@@ -138,8 +145,8 @@ class Pacing:
         self.bytes_per_second = float(max(START_BYTES_PER_SECOND, bytes_per_second_min))
         """Bytes a second of each lane, while producers publish."""
         self.upkeep_share = 1.0
-        """Of these, in the lane of upkeep, and in others that can wait down to their own least; less than 1 while the
-        rate is the least there is."""
+        """Of these, in the lane of upkeep, and in others down to their own least part (`_share_min`); less than 1 while
+        the rate is the least there is."""
         self._undisturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._disturbed: deque[float] = deque(maxlen=WINDOWS_KEPT)
         self._stalls_undisturbed: deque[bool] = deque(maxlen=STALLS_KEPT)
@@ -253,6 +260,7 @@ class Pacing:
         """Return when `size` bytes of work may be done; the result says whether no producer publishes. The caller gets
         at least `least` bytes a second, however slow commits are."""
         state = self._lanes[lane]
+        state.asked_at = self._clock.monotonic()
         await asyncio.sleep(0)  # between two pieces of background work all others are served
         if self.idle:
             state.bytes += size
@@ -263,12 +271,23 @@ class Pacing:
                 await self._sleep(seconds)
             now = self._clock.monotonic()
             state.waited_seconds += now - began
-            share = max(self.upkeep_share, SHARES_MIN.get(lane, 1.0))
+            share = max(self.upkeep_share, self._share_min(lane, now))
             rate = max(self.bytes_per_second * share, least)
             state.paid_until = max(state.paid_until, now - STEP_SECONDS) + size / rate
             state.bytes += size
             self._worked = True
         return False
+
+    def _share_min(self, lane: Lane, now: float) -> float:
+        """The part of the least rate that a lane gets however slow commits are."""
+        if lane in SHARES_MIN:
+            return SHARES_MIN[lane]
+        active = {lane, *(each for each, state in self._lanes.items() if state.is_active(now))}
+        kinds = active - SHARES_MIN.keys()
+        if Lane.DISK in kinds:  # the same bytes as those that are served
+            kinds = kinds - {Lane.DISK} | {Lane.SERVE}
+        left = 1.0 - sum(SHARES_MIN[each] for each in active & SHARES_MIN.keys())
+        return max(left / len(kinds), SHARE_MIN)
 
     def took(self, lane: Lane, size: int) -> None:
         """Count work that was done within a turn of the event loop while no producer publishes."""
@@ -307,10 +326,14 @@ class Pacing:
 
 
 class _Lane:
-    __slots__ = ("bytes", "paid_until", "turn", "waited_seconds")
+    __slots__ = ("asked_at", "bytes", "paid_until", "turn", "waited_seconds")
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
+        self.asked_at = -ACTIVE_SECONDS
         self.paid_until = 0.0
         self.bytes = 0
         self.waited_seconds = 0.0
+
+    def is_active(self, now: float) -> bool:
+        return self.turn.locked() or now - self.asked_at < ACTIVE_SECONDS
