@@ -156,3 +156,19 @@ def test_who_brings_much_leaves_the_next_turn_of_the_loop_to_what_it_brought(cou
         assert not server.waiting_for_room
 
     run(scenario())
+
+
+def test_nobody_rests_any_more_once_connections_take_no_turns() -> None:
+    async def scenario() -> None:
+        server, dispatcher, _clock = sharing()
+        flood, other = (Bringer(server, dispatcher, tenant) for tenant in ("flood", "other"))
+        flood.brings = LIGHT_BYTES_MAX + 1
+        server.wait_for_room(flood)
+        await asyncio.sleep(0)
+        assert flood.turns == 1
+        dispatcher.takes_turns = False
+        server.wait_for_room(other)
+        await asyncio.sleep(0)
+        assert other.turns == 1
+
+    run(scenario())

@@ -16,7 +16,7 @@ from mainstem.storage.errors import StorageFailed
 from mainstem.storage.journal.encoding.format import KIND_NO_OP, BlockHeader
 from mainstem.storage.journal.encoding.framing import BlockToWrite
 from mainstem.storage.journal.journal_map import JournalMap
-from mainstem.storage.write_groups.write_loop import LITTLE_BYTES_MAX, MUCH_BYTES_MIN, WriteLoop
+from mainstem.storage.write_groups.write_loop import LITTLE_BYTES_MAX, MUCH_BYTES_MIN, BlockCopy, WriteLoop
 
 
 class Waiting:
@@ -222,5 +222,49 @@ def test_little_is_written_before_much_where_nothing_is_synced(durability: Durab
             await running
         in_two = [[0, 3], [1, 2]] if durability is Durability.ASYNC else [[0, 1, 2, 3]]
         assert writes == [*in_two, [0, 1, 2, 3]]
+
+    asyncio.run(story())
+
+
+def test_copies_are_written_in_front_of_all_else_in_one_go() -> None:
+    """The loop knows them by their place in what was written, and their log must end behind them."""
+
+    async def story() -> None:
+        little, much = Backlog(0), Backlog(1)
+        moved: Any = Backlog(2)
+        moved.applied_index = 0
+        moved.blocks.position_of = {1: 80, 2: 160}.get
+        moved.blocks.term = lambda index: 1
+        moved.blocks.last_data_before = lambda index: 0
+        moved.copied = lambda headers, sources: {it.position: at for it, at in zip(headers, sources, strict=True)}
+        writes: list[list[tuple[int, int]]] = []
+        added: list[tuple[int, int, bool]] = []
+
+        async def write(blocks: list[BlockToWrite]) -> list[BlockHeader]:
+            writes.append([(block.group, block.index) for block in blocks])
+            return [
+                BlockHeader(KIND_NO_OP, it.group, 1, it.index, 80, 0, 0, 0, 4096 + 80 * at, 0, 0, 1)
+                for at, it in enumerate(blocks)
+            ]
+
+        journal: Any = SimpleNamespace(write=write, durability=Durability.ASYNC)
+        journal_map: Any = SimpleNamespace(
+            superseded=lambda *_: None, add=lambda header, live: added.append((header.group, header.index, live))
+        )
+        loop = WriteLoop(journal, [little, much, moved], journal_map, SimpleNamespace(), FakeClock())  # type: ignore[arg-type,list-item]
+        running = asyncio.ensure_future(loop.run())
+        for group, size in ((little, 1), (much, MUCH_BYTES_MIN)):
+            group.append(1)
+            group.log.pending_bytes = size
+        copies = [
+            BlockCopy(index, 1, 80 * index, BlockToWrite(KIND_NO_OP, 2, 1, index, b"", 0, (b"",), 1))
+            for index in (1, 2)
+        ]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await loop.rewrite(2, copies) == 2
+            await loop.close()
+            await running
+        assert writes == [[(2, 1), (2, 2), (0, 0), (1, 0)]]
+        assert added[:2] == [(2, 1, True), (2, 2, True)]
 
     asyncio.run(story())
