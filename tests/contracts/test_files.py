@@ -190,6 +190,19 @@ class TestFiles:
 
         disk.run(story)
 
+    def test_what_is_forgotten_is_read_as_before(self, disk: Disk) -> None:
+        """Memory gives up what the disk has, and nothing else."""
+
+        async def story(files: Files) -> None:
+            file = await files.open("forgotten", create=True)
+            await file.write(0, [b"durable" * 1000], sync=True)
+            await file.write(3, [b"not yet"])
+            await file.forget()
+            assert await file.read(0, 7_000) == b"dur" + b"not yet" + (b"durable" * 1000)[10:]
+            await file.close()
+
+        disk.run(story)
+
     def test_a_part_is_filled_with_zeros(self, disk: Disk) -> None:
         """Of no whole number of chunks, and nothing before or behind it."""
 

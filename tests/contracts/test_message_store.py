@@ -157,7 +157,7 @@ class HeldFile:
         self._file, self._gate = file, gate
         self.read, self.sync, self.size = file.read, file.sync, file.size
         self.fill, self.fill_in_memory = file.fill, file.fill_in_memory
-        self.lock, self.close = file.lock, file.close
+        self.forget, self.lock, self.close = file.forget, file.lock, file.close
 
     async def write(self, position: int, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         if sync:

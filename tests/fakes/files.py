@@ -172,6 +172,8 @@ class SimulatedFiles:
         self.memory_comes = asyncio.Event()
         """Cleared by a test: what is filled in memory waits until it is set."""
         self.memory_comes.set()
+        self.forgotten: list[str] = []
+        """Files that nothing of is to be kept in memory, in the order in which that was asked for."""
         self.memory_seconds = 1.0
         """The processor time for each byte that is filled in memory: it is slow to come."""
         self.takes_what_fits = False
@@ -443,6 +445,10 @@ class SimulatedFile:
             raise
         self._files._end(interrupted)
         self._inode.sync()
+
+    async def forget(self) -> None:
+        await asyncio.sleep(0)
+        self._files.forgotten.append(self._path)
 
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         end = position + length

@@ -116,6 +116,11 @@ class File(Protocol):
 
     async def sync(self) -> None: ...
 
+    async def forget(self) -> None:
+        """Ask the operating system to keep nothing of the file in memory that is on the disk: the memory is there for
+        what is written next."""
+        ...
+
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         """Write zeros in small chunks at that pace, each on the disk before the next is written: they hold up no commit
         for long, and the event loop not at all. `close` ends a fill whose caller was cancelled behind the chunk that is

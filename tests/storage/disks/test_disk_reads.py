@@ -175,6 +175,18 @@ def test_what_memory_lacks_is_read_at_once_past_it(tmp_path: Path, opened: Calla
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT, "pieces go by way of memory again"
 
 
+def test_a_chunk_that_memory_lacks_is_read_past_it_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
+    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+    path.write_bytes(content)
+    evict(path)
+    fill = Watched()
+    reads = PiecewiseReads(opened(path), fill)
+    lives_in_memory = all_resident(reads.descriptor, 0, STRETCH_BYTES)
+    assert reads.read_into_chunk(0, STRETCH_BYTES) == content[:STRETCH_BYTES]
+    assert fill.asked == [(at, PIECE_BYTES) for at in range(0, STRETCH_BYTES, PIECE_BYTES)]
+    assert all_resident(reads.descriptor, 0, STRETCH_BYTES) is lives_in_memory, "nothing was put into memory for it"
+
+
 def test_bytes_that_are_not_on_the_disk_yet_are_read_past_memory_as_well(
     tmp_path: Path, opened: Callable[[Path], int]
 ) -> None:

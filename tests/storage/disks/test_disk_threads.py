@@ -20,7 +20,7 @@ from mainstem.ports import ReadingMode
 from mainstem.storage.disks import disk_files
 from mainstem.storage.disks.commit_thread import CommitThread
 from mainstem.storage.disks.disk_files import DiskFiles
-from mainstem.storage.disks.disk_reads import DirectReads
+from mainstem.storage.disks.disk_reads import DirectReads, all_resident
 from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.page_cache_room import ROOM_BYTES_MIN, PageCacheRoom
 from mainstem.storage.disks.read_threads import READS_TOGETHER, ReadThreads
@@ -145,6 +145,49 @@ def test_much_is_written_in_pieces_and_whole_though_one_is_cut_short(
         await files.close()
 
     asyncio.run(story())
+
+
+def test_what_is_forgotten_leaves_memory_as_far_as_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_files, "FORGET_REST_SECONDS", 0.0)
+    piece = disk_files.FORGOTTEN_BYTES
+    content = bytearray(os.urandom(2 * piece + 1))
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        file = await files.open("file", create=True)
+        await file.write(0, [content])
+        await file.sync()
+        content[piece - 3 : piece + 4] = b"not yet"
+        await file.write(piece - 3, [b"not yet"])
+        await file.forget()
+        in_memory = [in_page_cache(tmp_path / "file", at) for at in (0, piece + (1 << 19))]
+        assert in_memory == [lives_in_memory(tmp_path)] * 2
+        assert await file.read(0, len(content)) == content
+        await file.close()
+        await files.close()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
+
+
+def in_page_cache(path: Path, position: int) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return all_resident(descriptor, position, os.sysconf("SC_PAGE_SIZE"))
+    finally:
+        os.close(descriptor)
+
+
+def lives_in_memory(directory: Path) -> bool:
+    """Whether the file system has no disk, as tmpfs."""
+    path = directory / "probe"
+    with path.open("wb") as file:
+        file.write(b"probe")
+        file.flush()
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return in_page_cache(path, 0)
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["one call", "a system that has no such call"])

@@ -131,8 +131,8 @@ class PlainReads:
 
 
 class PiecewiseReads:
-    """Reads a piece at a time through the page cache; `read_at_once` bypasses that where it lacks some of the pages and
-    the file system allows it."""
+    """Reads a piece at a time through the page cache; chunks, and what is read at once, bypass that where it lacks some
+    of the pages and the file system allows it."""
 
     shared = False
 
@@ -152,27 +152,30 @@ class PiecewiseReads:
     def read_into_chunk(self, position: int, length: int) -> Buffer:
         if not _fills_chunk(position, length):
             return self.read(position, length)
-        self._go(direct=False)
-        return _in_chunk(self.descriptor, self._fill, position, length)
+        return self._past_cache(_in_chunk, position, length)
 
     def read_at_once(self, position: int, length: int) -> Buffer:
         if length <= PIECE_BYTES:
             return self.read(position, length)
+        return self._past_cache(_whole, position, length)
+
+    def read_into(self, position: int, view: memoryview) -> int:
+        """Fill `view` with bytes from a position on. Returns how many there were."""
+        return self._fill(self.descriptor, view, position, PIECE_BYTES, 1)
+
+    def _past_cache(self, read: Callable[[int, Fill, int, int], Buffer], position: int, length: int) -> Buffer:
+        """Read past the page cache where that lacks some of the pages, and does not get them by it either."""
         start, size = _pages_around(position, length)
         self._go(direct=self._can_be_direct and not all_resident(self.descriptor, start, size))
         if self._is_direct:
             try:
-                return _whole(self.descriptor, self._fill, position, length)
+                return read(self.descriptor, self._fill, position, length)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             self._can_be_direct = False
             self._go(direct=False)
-        return _whole(self.descriptor, self._fill, position, length)
-
-    def read_into(self, position: int, view: memoryview) -> int:
-        """Fill `view` with bytes from a position on. Returns how many there were."""
-        return self._fill(self.descriptor, view, position, PIECE_BYTES, 1)
+        return read(self.descriptor, self._fill, position, length)
 
     def _go(self, *, direct: bool) -> None:
         """Read past the page cache from now on, or through it. Both use one descriptor, because the owner closes only

@@ -55,6 +55,7 @@ from mainstem.storage.journal.segments.inventory import Inventory, SegmentInfo, 
 from mainstem.storage.journal.segments.next_segments import NextSegments
 from mainstem.storage.journal.segments.open_segment import OpenSegment, SegmentWrite
 from mainstem.storage.journal.segments.pool import SegmentPool
+from mainstem.storage.journal.segments.resident_segments import ResidentSegments
 from mainstem.storage.journal.segments.segment_files import DIRECTORY, SegmentFiles, segment_path
 from mainstem.storage.journal.segments.segment_walk import SegmentWalk
 from mainstem.supervised import Supervision
@@ -119,6 +120,7 @@ class Journal:
         self._unsynced: dict[int, File] = {}
         """Segments with bytes that are written but not synced."""
         self._syncing = asyncio.Lock()
+        self._resident = ResidentSegments(clock.monotonic, supervision, self._syncing)
         self._recycling = asyncio.Lock()
         self._flusher: asyncio.Task[None] | None = None
         self._recovered = False
@@ -215,6 +217,7 @@ class Journal:
         self._next.start()
         if self._config.durability is Durability.ASYNC:
             self._flusher = self._supervision.start(self._flush, "journal flush")
+            self._resident.start()
         return report
 
     async def _continue(self, info: SegmentInfo, offset: int) -> None:
@@ -306,6 +309,7 @@ class Journal:
                 self._measures.synced(self._clock.monotonic() - began)
             else:
                 self._unsynced[segment.sequence] = segment.file
+                self._resident.wrote(length, self._clock.monotonic() - began)
             self._measures.bytes_written += length
             segment.advance(pages, stretch.length)
             if segment.offset >= segment.size * TAKEN_AHEAD_PART:
@@ -370,7 +374,7 @@ class Journal:
                 self._measures.synced(self._clock.monotonic() - began)
                 if complete:
                     del self._unsynced[sequence]
-                    await file.close()
+                    self._resident.add(sequence, file)
             self._refuse_if_failed()
             self.durable_end = max(self.durable_end, target)
 
@@ -540,6 +544,7 @@ class Journal:
                 try:
                     await self._indexes.remove(info.sequence)
                     await self._handles.forget(info.sequence)
+                    await self._resident.leave(info.sequence)
                     await self._pool.put(info.sequence)
                 except OSError:
                     self._segments.insert(0, info._replace(index_ready=False))
@@ -587,6 +592,7 @@ class Journal:
             await self._next.close()
             await self._pool.close()
             await self._handles.close()
+            await self._resident.close()
             held = set(self._unsynced.values())
             if self._open is not None:
                 held.add(self._open.file)
@@ -606,6 +612,7 @@ class Journal:
             ("segments_recycled", "Segments whose file went back to the pool", pool.recycled),
             ("segments_leased", "Segments given up while a reader had them leased", pool.leased),
             ("segments_filled", "Files filled with zeros in advance", pool.filled),
+            ("segments_forgotten", "Segments whose pages were given back as memory was slow", self._resident.forgotten),
             ("index_loads", "Segment indexes read from disk", self._indexes.loads),
             ("index_hits", "Segment indexes found in memory", self._indexes.hits),
         ):

@@ -246,6 +246,9 @@ class ObjectFile:
     async def sync(self) -> None:
         return
 
+    async def forget(self) -> None:
+        return
+
     async def fill(self, position: int, length: int, *, bytes_per_second: float) -> None:
         _refuse(self.path)
 
