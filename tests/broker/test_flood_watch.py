@@ -13,6 +13,9 @@ from tests.harness.patience import PATIENCE_SECONDS
 from mainstem.broker import flood_watch
 from mainstem.broker.dispatch.dispatcher import CLIENT_PARTS, BrokerDispatcher
 from mainstem.broker.flood_watch import (
+    EARLY_PART,
+    EARLY_SECONDS,
+    EARLY_SHARED_SECONDS,
     FLOOD_BYTES_PER_SECOND,
     LIGHT_PART,
     SHARED_SECONDS,
@@ -48,6 +51,16 @@ class Windows:
         self.watch.note(Brought(), 0)  # ends the window
         return self.watch.takes_turns()
 
+    def note_apart(self, number: int, size_bytes: int, seconds: float) -> bool:
+        """Whether connections take turns once this one has brought so much twice, so long apart, and another one
+        between."""
+        brought = self._connections.setdefault(number, Brought())
+        self.watch.note(brought, size_bytes)
+        self.watch.note(Brought(), 0)
+        self.clock.advance(seconds)
+        self.watch.note(brought, size_bytes)
+        return self.watch.takes_turns()
+
 
 def test_a_light_connection_beside_a_flood_has_everybody_take_turns_for_a_while() -> None:
     windows = Windows()
@@ -57,6 +70,34 @@ def test_a_light_connection_beside_a_flood_has_everybody_take_turns_for_a_while(
     assert windows.watch.takes_turns()
     windows.clock.advance(0.2)
     assert not windows.watch.takes_turns()
+
+
+def test_who_meets_a_flood_has_turns_taken_early_and_only_until_it_is_found_light() -> None:
+    windows = Windows()
+    windows.pass_window({1: FLOOD_BYTES})
+    assert not windows.note_apart(2, FLOOD_BYTES // EARLY_PART // 2, 0.99 * EARLY_SECONDS)
+    assert windows.note_apart(3, FLOOD_BYTES // EARLY_PART // 2, 1.01 * EARLY_SECONDS)
+    windows.clock.advance(EARLY_SHARED_SECONDS - 0.001)
+    assert windows.watch.takes_turns()
+    windows.clock.advance(0.002)
+    assert not windows.watch.takes_turns()
+
+
+def test_nobody_looks_light_early_who_brings_a_little_of_what_the_heaviest_does_or_meets_no_flood() -> None:
+    windows = Windows()
+    windows.pass_window({1: FLOOD_BYTES})
+    assert not windows.note_apart(2, FLOOD_BYTES // EARLY_PART // 2 + 1, 1.01 * EARLY_SECONDS)
+    windows.pass_window({1: 1_000})
+    assert not windows.note_apart(3, 10, 1.01 * EARLY_SECONDS)
+
+
+def test_a_load_that_begins_when_another_one_has_ended_meets_no_flood() -> None:
+    windows = Windows()
+    windows.pass_window({1: 100 * FLOOD_BYTES})
+    windows.watch.note(Brought(), 100 * FLOOD_BYTES)
+    windows.clock.advance(3 * WINDOW_SECONDS)
+    windows.watch.note(Brought(), 10)
+    assert not windows.note_apart(2, 10, 1.01 * EARLY_SECONDS)
 
 
 def test_windows_in_which_a_light_connection_rests_are_passed_over() -> None:

@@ -38,6 +38,8 @@ class Brought:
     """The last one in which it brought anything."""
     size_bytes: int = 0
     """In that window."""
+    came_at: float = 0.0
+    """When its first requests of that window came, where somebody flooded the node in the one before."""
     light_windows: int = 0
     """So many in a row it has brought little, beside others that brought much."""
 

@@ -147,6 +147,40 @@ def test_much_is_written_in_pieces_and_whole_though_one_is_cut_short(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("one_core", [True, False])
+def test_what_a_thread_would_have_no_core_for_is_written_by_the_loop(
+    tmp_path: Path, one_core: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_promises(descriptor: int, position: int, buffers: Any, piece: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return write_pieces(descriptor, position, buffers, piece, flags)
+
+    monkeypatch.setattr(disk_files, "write_pieces", without_promises)
+    monkeypatch.setattr(disk_files, "has_one_core", lambda: one_core)
+    monkeypatch.setattr(disk_files, "WRITE_AT_ONCE_BYTES", disk_files.WRITE_PIECE_BYTES)
+    monkeypatch.setattr(disk_files, "WRITE_AT_ONCE_BYTES_ONE_CORE", 3 * disk_files.WRITE_PIECE_BYTES)
+
+    async def story() -> None:
+        files = DiskFiles(tmp_path)
+        files.room = PageCacheRoom(lambda: 2 * ROOM_BYTES_MIN)
+        file = await files.open("one", create=True)
+        over, task = await busy(files.large_copies)
+        done = []
+        for size in (3 * disk_files.WRITE_PIECE_BYTES, 3 * disk_files.WRITE_PIECE_BYTES + 1):
+            writing = asyncio.get_running_loop().create_task(file.write(0, [os.urandom(size)]))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            done.append(writing.done())
+        assert done == [one_core, False]
+        over.set()
+        await asyncio.gather(task, writing)
+        await file.close()
+        await files.close()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
+
+
 def test_what_is_forgotten_leaves_memory_as_far_as_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from mainstem.storage.disks.page_cache_room import (
     PAUSE_SECONDS,
     PAUSE_SECONDS_MAX,
     ROOM_BYTES_MIN,
+    SLOW_BYTES,
     SLOW_SECONDS,
     PageCacheRoom,
     room_of_linux,
@@ -65,6 +66,16 @@ def test_after_slow_writes_there_is_a_pause_that_grows_until_writes_are_fast_for
     cache.room.took(1, SLOW_SECONDS)
     cache.now += PAUSE_SECONDS
     assert cache.room.is_there(), "the long ones are forgotten"
+
+
+def test_much_may_take_longer_than_little() -> None:
+    cache = Cache()
+    assert cache.room.is_there()
+    cache.room.took(3 * SLOW_BYTES, 2.9 * SLOW_SECONDS)
+    cache.room.took(1, 0.9 * SLOW_SECONDS)
+    assert cache.room.is_there()
+    cache.room.took(3 * SLOW_BYTES, 3 * SLOW_SECONDS)
+    assert not cache.room.is_there()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux")

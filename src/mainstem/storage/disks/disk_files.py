@@ -62,6 +62,10 @@ WRITE_AT_ONCE_BYTES = 2 * 1024 * 1024
 from a thread takes several turns of a busy event loop. Tenants that share a node
 write no more together."""
 
+WRITE_AT_ONCE_BYTES_ONE_CORE = 16 * 1024 * 1024
+"""The same where the process has one core: a thread would copy it no sooner, in three milliseconds, and as long as it
+has not, the caller piles up more."""
+
 WRITE_PIECE_BYTES = 128 * 1024
 """Writes without sync go to the page cache in such pieces. Linux takes the memory for a piece together if it can: for
 a megabyte it goes to the largest free stretches there are, which on a virtual machine the host has often taken back
@@ -263,10 +267,12 @@ class DiskFile:
         size = 0
         for buffer in buffers:
             size += memoryview(buffer).nbytes
+        at_once = size <= WRITE_AT_ONCE_BYTES or (size <= WRITE_AT_ONCE_BYTES_ONE_CORE and has_one_core())
+        if at_once and self._written_at_once(position, buffers, size):
+            return
         if size <= WRITE_AT_ONCE_BYTES:
-            if not self._written_at_once(position, buffers, size):
-                self._copied = True
-                await self._copies.run(partial(_write_whole, descriptor, position, buffers, size))
+            self._copied = True
+            await self._copies.run(partial(_write_whole, descriptor, position, buffers, size))
         else:
             self._copied_much = True
             await self._large_copies.run(partial(_write_whole, descriptor, position, buffers, size))
@@ -365,6 +371,11 @@ class DiskFile:
 
 async def _run(executor: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.shield(asyncio.wrap_future(executor.submit(function, *args, **kwargs)))
+
+
+def has_one_core() -> bool:
+    """Whether a thread would have no other core than its caller."""
+    return len(os.sched_getaffinity(0)) == 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() == 1
 
 
 def _write_whole(descriptor: int, position: int, buffers: Sequence[Buffer], size: int) -> None:

@@ -22,7 +22,11 @@ ROOM_BYTES_MIN = 256 << 20
 """More than a disk and its neighbours dirty between two looks."""
 
 SLOW_SECONDS = 0.02
-"""A write that took longer has waited, and not for its turn among the interpreter's threads alone (5 ms)."""
+"""A write that took longer has waited, and not for its turn among the interpreter's threads alone (5 ms), where it has
+no more than…"""
+
+SLOW_BYTES = 2 * 1024 * 1024
+"""…so much; of more each of these may take as long. Memory that the host has to give takes 15 ms."""
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 300.0
 """How long writes go to the thread after a slow one: twice as long each time, until they were fast for as long."""
@@ -69,7 +73,7 @@ class PageCacheRoom:
     def took(self, size: int, seconds: float) -> None:
         """A write of so many bytes took so long."""
         self._room -= size
-        if seconds < SLOW_SECONDS:
+        if seconds < SLOW_SECONDS * max(1.0, size / SLOW_BYTES):
             return
         now = self._monotonic()
         if now - self._again_at > self._pause:
