@@ -220,7 +220,7 @@ async def _open_metadata(setup: RolesSetup, starts: StartsFile) -> Nameserver:
                 await placed.wait()
         except TimeoutError:
             log.warning("a new cluster begins once all of its first nodes have met; %s", _missing(config, nameserver))
-    log.info("cluster %s, %d topics", nameserver.lookups.cluster_id(), sum(1 for _ in nameserver.lookups.topics()))
+    log.info("cluster %s, topics: %d", nameserver.lookups.cluster_id(), sum(1 for _ in nameserver.lookups.topics()))
     setup.watch.metadata_opened(nameserver)
     return nameserver
 

@@ -120,8 +120,8 @@ class Compute:
     async def open(
         cls, setup: RolesSetup, nameserver: Nameserver, store: BrokersStore, reports: NodeReports
     ) -> Compute:
-        """Load the consumer groups, and be ready to dispatch requests. Raises a `MainstemError` that names the
-        obstacle."""
+        """Be ready to dispatch requests, and begin to load the groups that this node coordinates. Raises a
+        `MainstemError` that names the obstacle."""
         config, ports, stack = setup.config, setup.ports, setup.stack
         serving = _serving_node(setup, nameserver, store)
         settings = GroupSettings(nameserver.config_administration, config.groups, config.shares)

@@ -101,7 +101,7 @@ async def pair(
     if mark is None:
         if manifest.changes:
             raise StorageError(
-                f"{database_path}: the manifest has a store of {len(manifest.files)} runs, but there is no "
+                f"{database_path}: the manifest has a store of {len(manifest.files)} files, but there is no "
                 f"{MARK_NAME} in store_dir. Nothing was changed. Check that store_dir is mounted and right"
             )
         await write_mark(files, StoreMark(manifest.identity, 0))
