@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+DISK = tempfile.gettempdir()
 MEMORY = Path("/dev/shm")
 FREE_BYTES_MIN = 1 << 30
 """A test takes some tens of MB; containers may give much less."""
@@ -39,3 +40,10 @@ def path_in_memory() -> Iterator[Path]:
     """For the `conftest.py` of a directory whose tests sync often, and ask a disk for nothing."""
     with directory_in_memory() as directory:
         yield directory
+
+
+@pytest.fixture
+def path_on_disk() -> Iterator[Path]:
+    """Beside `path_in_memory`: for a test of what a disk's file has in the page cache."""
+    with tempfile.TemporaryDirectory(dir=DISK) as directory:
+        yield Path(directory)

@@ -157,8 +157,8 @@ def evict(path: Path) -> None:
     os.close(descriptor)
 
 
-def test_what_memory_lacks_is_read_at_once_past_it(tmp_path: Path, opened: Callable[[Path], int]) -> None:
-    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+def test_what_memory_lacks_is_read_at_once_past_it(path_on_disk: Path, opened: Callable[[Path], int]) -> None:
+    path, content = path_on_disk / "file", content_of(2 * STRETCH_BYTES)
     path.write_bytes(content)
     fill = Watched()
     reads = PiecewiseReads(opened(path), fill)
@@ -175,8 +175,8 @@ def test_what_memory_lacks_is_read_at_once_past_it(tmp_path: Path, opened: Calla
     assert not fcntl.fcntl(reads.descriptor, fcntl.F_GETFL) & os.O_DIRECT, "pieces go by way of memory again"
 
 
-def test_a_chunk_that_memory_lacks_is_read_past_it_in_pieces(tmp_path: Path, opened: Callable[[Path], int]) -> None:
-    path, content = tmp_path / "file", content_of(2 * STRETCH_BYTES)
+def test_a_chunk_that_memory_lacks_is_read_past_it_in_pieces(path_on_disk: Path, opened: Callable[[Path], int]) -> None:
+    path, content = path_on_disk / "file", content_of(2 * STRETCH_BYTES)
     path.write_bytes(content)
     evict(path)
     fill = Watched()

@@ -182,22 +182,22 @@ def test_what_a_thread_would_have_no_core_for_is_written_by_the_loop(
 
 
 def test_what_is_forgotten_leaves_memory_as_far_as_it_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path_on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_files, "FORGET_REST_SECONDS", 0.0)
     piece = disk_files.FORGOTTEN_BYTES
     content = bytearray(os.urandom(2 * piece + 1))
 
     async def story() -> None:
-        files = DiskFiles(tmp_path)
+        files = DiskFiles(path_on_disk)
         file = await files.open("file", create=True)
         await file.write(0, [content])
         await file.sync()
         content[piece - 3 : piece + 4] = b"not yet"
         await file.write(piece - 3, [b"not yet"])
         await file.forget()
-        in_memory = [in_page_cache(tmp_path / "file", at) for at in (0, piece + (1 << 19))]
-        assert in_memory == [lives_in_memory(tmp_path)] * 2
+        in_memory = [in_page_cache(path_on_disk / "file", at) for at in (0, piece + (1 << 19))]
+        assert in_memory == [lives_in_memory(path_on_disk)] * 2
         assert await file.read(0, len(content)) == content
         await file.close()
         await files.close()
