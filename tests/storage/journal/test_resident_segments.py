@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import NamedTuple
 
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.fakes.files import SimulatedFiles
+from tests.fakes.files import SimulatedFile, SimulatedFiles
 from tests.storage.journal.sample_blocks import data_block, started, until, values
 
 from mainstem.model import Durability
@@ -136,3 +137,17 @@ async def test_a_segment_that_is_given_up_is_held_open_no_longer() -> None:
     assert files.open_handles == before - 2
     await journal.close()
     assert not files.open_handles
+
+
+async def test_a_file_that_cannot_be_forgotten_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = segments()
+
+    async def refused(file: SimulatedFile) -> None:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    monkeypatch.setattr(SimulatedFile, "forget", refused)
+    await found.add(SEGMENTS_KEPT + 1)
+    found.be_slow()
+    await until(lambda: found.files.open_handles == SEGMENTS_KEPT)
+    assert found.resident.forgotten == 0
+    await found.resident.close()

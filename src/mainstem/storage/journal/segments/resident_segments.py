@@ -114,8 +114,10 @@ class ResidentSegments:
             if not self._files:  # all were given up meanwhile
                 return False
             file = self._files.pop(next(iter(self._files)))
-            if is_slow:
-                await file.forget()
-                self.forgotten += 1
-            await file.close()
+            try:
+                if is_slow:
+                    await file.forget()
+                    self.forgotten += 1
+            finally:
+                await file.close()
         return True
