@@ -17,6 +17,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from mainstem.pipeline.embedded.control_group import find_group
 from mainstem.time_slices import LONG_SECONDS, USUAL_SECONDS, set_slice
 
 log = logging.getLogger(__name__)
@@ -82,8 +83,12 @@ def end_session(session_id: int) -> None:
     them. A process that was killed still has to run once to end, so none of them stays idle work."""
     own = os.getpid()
     found = members(session_id)
+    group = find_group()
     for process_id in [*(it for it in found if it != own), *(it for it in found if it == own)]:
         _be_usual_work(process_id)
+        if group is not None:
+            with contextlib.suppress(OSError):
+                group.let_go(process_id)
         try:
             os.kill(process_id, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

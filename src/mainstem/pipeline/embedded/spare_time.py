@@ -8,7 +8,9 @@ behind until disk 1 is full. So a thread of the splitter, which stays batch work
 
     idle work ──next to nothing for `STARVED_SECONDS`──▶ batch work ──`BATCH_SECONDS`──▶ idle work
 
-To come back from idle work takes rights (`CAP_SYS_NICE`, or a limit of niceness): who has none stays batch work.
+Where the system lets us have a control group, all of the splitter but this thread is idle work there, as one thing
+(`control_group`). Elsewhere each of its threads is, and to come back from idle work takes rights (`CAP_SYS_NICE`, or a
+limit of niceness): who has neither stays batch work.
 
 Idle work keeps to half of the processors while others work. A processor with nothing to do takes over a thread that
 waits on another one; a processor with idle work has something to do, and leaves it there.
@@ -25,6 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from mainstem.pipeline.embedded.control_group import ControlGroup, make_group
 from mainstem.pipeline.embedded.processes import ENDED, SESSION_AT
 
 log = logging.getLogger(__name__)
@@ -88,15 +91,20 @@ class SpareTime:
         starved_seconds: float = STARVED_SECONDS,
         stat: Path = Path("/proc/stat"),
         rest: Callable[[float], object] = time.sleep,
+        group: ControlGroup | None = None,
+        policies: bool = True,
     ) -> None:
         """`cores`: those that the session may use. `stat`: where the system tells how long they worked for anybody.
-        `rest` takes seconds."""
+        `rest` takes seconds. `group`: one that is idle. `policies`: whether threads may be idle work
+        by themselves, where there is no group."""
         self.idle = True
         """Whether the processes are idle work; else they are batch work."""
         self._session_id = session_id
         self._cores = frozenset(cores)
         self._stat = stat
         self._rest = rest
+        self._group = group
+        self._policies = policies
         self._files = 0
         """Read since the last rest."""
         self._strangers: set[int] = set()
@@ -121,17 +129,30 @@ class SpareTime:
         if ran >= SHARE_MIN * seconds or not any(map(self._is_ready, threads)):
             self._fed_at = now
         others_work = busy - self._busy_seconds - ran >= OTHERS_LITTLE * seconds
+        moves = [process for process in seen if process not in self._seen] if self.idle else []
         self._looked_at, self._busy_seconds, self._seen = now, busy, seen
         if self.idle and now - self._fed_at >= self._starved_seconds:
             log.info("others leave the splitter next to nothing of the processor: it takes a share for a while")
-            self.idle, self._batch_until = False, now + BATCH_SECONDS
+            self.idle, self._batch_until, moves = False, now + BATCH_SECONDS, list(seen)
         elif not self.idle and now >= self._batch_until:
-            self.idle, self._fed_at = True, now
-        policy = os.SCHED_IDLE if self.idle else os.SCHED_BATCH
+            self.idle, self._fed_at, moves = True, now, list(seen)
+        self._move(moves)
         cores = half_of(self._cores) if self.idle and others_work else self._cores
         for thread in threads:
-            set_policy(thread, policy)
+            if self._group is None and self._policies:
+                set_policy(thread, os.SCHED_IDLE if self.idle else os.SCHED_BATCH)
             _keep_to(cores, thread)
+
+    def _move(self, processes: Iterable[int]) -> None:
+        """Put processes into the group, or out of it if they are batch work. The splitter does without one from now on
+        if the system does not let us any more."""
+        try:
+            for process in processes:
+                if self._group is not None:
+                    (self._group.take if self.idle else self._group.let_go)(process)
+        except OSError as error:
+            log.warning("the splitter is idle work without a control group from now on: %s", error)
+            self._group = None
 
     def _members(self) -> dict[int, _Seen]:
         """The processes of the session but this one: a thread that holds the interpreter and gets no processor would
@@ -247,14 +268,19 @@ def take_spare_time() -> None:
     (`processes.take_leftovers`): it was started so for that."""
     if not hasattr(os, "SCHED_IDLE") or os.sched_getscheduler(0) != os.SCHED_BATCH or os.getsid(0) != os.getpid():
         return
-    if may_return():
-        threading.Thread(target=_watch, name="spare time", daemon=True).start()
+    group, policies = make_group(), may_return()
+    if group is not None or policies:
+        threading.Thread(target=_watch, args=(group, policies), name="spare time", daemon=True).start()
     else:
-        log.info("the splitter is batch work: it has no right to come back from idle work (CAP_SYS_NICE)")
+        log.info(
+            "the splitter is batch work: it may have no control group (Delegate=cpu in a unit of systemd), and it has "
+            "no right to come back from idle work (CAP_SYS_NICE)"
+        )
 
 
-def _watch() -> None:
-    spare = SpareTime(os.getpid(), time.monotonic(), os.sched_getaffinity(0))
+def _watch(group: ControlGroup | None, policies: bool) -> None:
+    cores = os.sched_getaffinity(0)
+    spare = SpareTime(os.getpid(), time.monotonic(), cores, group=group, policies=policies)
     while True:
         try:
             spare.look(time.monotonic())

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from mainstem.errors import MainstemError
 from mainstem.pipeline.embedded.config import PipelineConfig
+from mainstem.pipeline.embedded.control_group import find_group
 from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
 from mainstem.pipeline.errors import EXIT_DONE, EXIT_LEASE_HELD, EXIT_YIELDED
 from mainstem.pipeline.spark.java import find_java, spark_missing
@@ -313,6 +314,8 @@ async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) ->
         async with asyncio.timeout(KILLED_SECONDS_MAX):
             while members(process.pid):  # noqa: ASYNC110 - what is waited for happens in other processes
                 await asyncio.sleep(KILLED_LOOK_SECONDS)
+    if (group := find_group()) is not None:
+        group.remove()
 
 
 async def _let_go(process: asyncio.subprocess.Process) -> None:

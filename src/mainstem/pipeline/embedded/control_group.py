@@ -1,0 +1,144 @@
+"""A control group in which all splitters of a machine are one thing to Linux, and idle work.
+
+Threads that are idle work each (`SCHED_IDLE`) give way at once only while they are few. The scheduler counts each of
+them when it asks who has had more than its share: where three of them are ready, a thread of a node that wakes up is
+often found to have had more than its own, and then another idle one runs, until the clock ticks. In a control group
+that is idle (`cpu.idle`, Linux 5.15) all of them count once, and nobody waits for them. Two such groups are two again,
+so the splitters of all nodes that are in the same group share one.
+
+It is made below the group of this process, in either version of control groups, if the system lets us: as root, or
+where a unit of systemd has `Delegate=cpu`. It needs no right to change the niceness of anything. In version 2 a group
+with processes in it hands its processor down to threads alone, so the new one is `threaded`.
+Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+NAME = "mainstem-idle"
+
+PROC = Path("/proc/self")
+
+
+class ControlGroup:
+    """The idle group below another one. Its methods raise OSError where the system does not let us."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._directory = parent / NAME
+
+    @property
+    def exists(self) -> bool:
+        return self._directory.exists()
+
+    def make(self) -> None:
+        """Repeatable. Nothing is left of a group that cannot be idle."""
+        self._directory.mkdir(exist_ok=True)
+        try:
+            self._have_processor()
+            put_value(self._directory / "cpu.idle", 1)
+        except OSError:
+            self.remove()
+            raise
+
+    def take(self, process_id: int) -> None:
+        """Take a process in, with all of its threads, and what it starts from now on. Makes the group anew if another
+        node has removed it: it was empty."""
+        try:
+            self._put(process_id, self._directory)
+        except FileNotFoundError:
+            self.make()
+            self._put(process_id, self._directory)
+
+    def let_go(self, process_id: int) -> None:
+        """Take a process out, to where the others of this node are."""
+        self._put(process_id, self._parent)
+
+    def remove(self) -> None:
+        """Remove the group unless there is something in it: the splitter of another node."""
+        with contextlib.suppress(OSError):
+            self._directory.rmdir()
+
+    def _put(self, process_id: int, group: Path) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            put_value(group / "cgroup.procs", process_id)
+
+    def _have_processor(self) -> None:
+        """Have a new group share the processor out by itself."""
+        if (self._directory / "cpu.idle").exists():
+            return
+        if not (self._parent / "cgroup.subtree_control").exists():
+            raise FileNotFoundError(self._directory / "cpu.idle")  # version 1 before Linux 5.15
+        put_value(self._directory / "cgroup.type", "threaded")
+        put_value(self._parent / "cgroup.subtree_control", "+cpu")
+
+
+def make_group(process: Path = PROC) -> ControlGroup | None:
+    """The idle group for what this process starts. None: the system has no such groups, or does not let us."""
+    try:
+        if (parent := _own_group(process)) is None:
+            return None
+        group = ControlGroup(parent)
+        group.make()
+    except OSError:
+        return None
+    return group
+
+
+def find_group(process: Path = PROC) -> ControlGroup | None:
+    """The idle group below that of this process, if it has been made."""
+    with contextlib.suppress(OSError):
+        if (parent := _own_group(process)) is not None and (group := ControlGroup(parent)).exists:
+            return group
+    return None
+
+
+def put_value(file: Path, value: str | int) -> None:
+    """Nothing is made anew: in a group the system has all files there are."""
+    with file.open("r+") as opened:
+        opened.write(str(value))
+
+
+def _own_group(process: Path) -> Path | None:
+    """Where this process is in the groups that share the processor out: version 1 if those are mounted, else 2."""
+    paths = {}
+    for line in (process / "cgroup").read_text().splitlines():
+        _number, controllers, path = line.split(":", 2)
+        paths[frozenset(controllers.split(","))] = path
+    mounts = [_Mount(line) for line in (process / "mountinfo").read_text().splitlines()]
+    for controllers, path in paths.items():
+        if "cpu" in controllers:
+            return _found(path, [mount for mount in mounts if mount.kind == "cgroup" and "cpu" in mount.options])
+    if (path := paths.get(frozenset([""]))) is not None:
+        own = _found(path, [mount for mount in mounts if mount.kind == "cgroup2"])
+        if own is not None and "cpu" in (own / "cgroup.controllers").read_text().split():
+            return own
+    return None
+
+
+class _Mount:
+    """A line of `mountinfo`: which part of a file system is where (proc_pid_mountinfo(5))."""
+
+    def __init__(self, line: str) -> None:
+        before, _, behind = line.partition(" - ")
+        self.root, self.at = (_plain(field) for field in before.split()[3:5])
+        kind, _source, options = behind.split(" ", 2)
+        self.kind, self.options = kind, options.split(",")
+
+
+def _plain(field: str) -> str:
+    """A path as it is: the system writes spaces and the like as octal numbers."""
+    for code in (" ", "\t", "\n", "\\"):
+        field = field.replace(f"\\{ord(code):03o}", code)
+    return field
+
+
+def _found(path: str, mounts: Iterable[_Mount]) -> Path | None:
+    for mount in mounts:
+        if os.path.commonpath([mount.root, path]) == mount.root:
+            return Path(mount.at, os.path.relpath(path, mount.root))
+    return None
