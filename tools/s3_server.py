@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tools.large_objects import LargeObjects
 
+from mainstem.pipeline.embedded.control_group import make_group
 from mainstem.pipeline.embedded.processes import NICE_MAX, take_leftovers
 from mainstem.pipeline.embedded.spare_time import half_of, set_policy
 
@@ -111,9 +112,9 @@ class S3Server:
 def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bool = False) -> Iterator[S3Server]:
     """A server with an empty bucket, ended with the block. `idle`: others are measured beside it, who would not meet it
     on the processor if it were on other machines; once it has started, all of its threads take what nobody else wants
-    of the processor (`SCHED_IDLE`), on half of the processors, as those of a node's splitter do, in a session of their
-    own. `light`: objects that come in parts cost it little, and are not listed. Raises RuntimeError when it does not
-    start."""
+    of the processor, on half of the processors, as those of a node's splitter do and in their control group, in a
+    session of their own. `light`: objects that come in parts cost it little, and are not listed. Raises RuntimeError
+    when it does not start."""
     command = [sys.executable, "-m", "tools.s3_server", "--bucket", bucket, "--latency-ms", str(latency_ms)]
     command += ["--light"] if light else []
     pipe = subprocess.PIPE
@@ -141,15 +142,23 @@ def s3_server(bucket: str, latency_ms: int = 0, *, idle: bool = False, light: bo
                 log.seek(0)
                 raise RuntimeError(f"the S3 server did not start:\n{log.read()}")
             watchdog.cancel()
-            for thread in Path(f"/proc/{process.pid}/task").iterdir() if idle else ():  # those to come inherit it
-                take_leftovers(int(thread.name), NICE_MAX)
-                set_policy(int(thread.name), os.SCHED_IDLE)
-                with suppress(ProcessLookupError):  # a thread that has just ended
-                    os.sched_setaffinity(int(thread.name), half_of(os.sched_getaffinity(0)))
+            if idle:
+                _be_idle(process.pid)
             yield S3Server(process, endpoint, bucket)
         finally:
             watchdog.cancel()
             process.kill()
+
+
+def _be_idle(process_id: int) -> None:
+    if (group := make_group()) is not None:
+        group.take(process_id)
+    for thread in Path(f"/proc/{process_id}/task").iterdir():  # those to come inherit it
+        take_leftovers(int(thread.name), NICE_MAX)
+        if group is None:
+            set_policy(int(thread.name), os.SCHED_IDLE)
+        with suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(thread.name), half_of(os.sched_getaffinity(0)))
 
 
 def operation_of(method: str, query: str) -> str:

@@ -161,6 +161,8 @@ def session(program: str) -> Iterator[int]:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while members(process.pid):
             assert time.monotonic() < deadline, "some of the session's processes have not ended"
+        if (group := find_group()) is not None:
+            group.remove()
 
 
 def group_of(process_id: int) -> str:

@@ -20,6 +20,7 @@ from tools.s3_server import (
 )
 
 from mainstem.model import Buffer
+from mainstem.pipeline.embedded.control_group import NAME, make_group
 from mainstem.pipeline.embedded.spare_time import half_of
 from mainstem.ports import ObjectRange, ObjectStore
 from mainstem.storage.object_stores.config import ObjectStoreConfig
@@ -92,7 +93,11 @@ def test_an_idle_server_is_idle_work_with_all_of_its_threads_and_nice_with_its_s
         niceness = [(thread / "stat").read_text().rpartition(")")[2].split()[16] for thread in threads]
         assert len(threads) > 1, "the one that listens is not the first"
         assert set(niceness) == {"19"}
-        assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {os.SCHED_IDLE}
+        groups = Path(f"/proc/{server.pid}/cgroup").read_text().splitlines()
+        if make_group() is not None:
+            assert any(group.endswith(f"/{NAME}") for group in groups)
+        else:
+            assert {os.sched_getscheduler(int(thread.name)) for thread in threads} == {os.SCHED_IDLE}
         assert {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads} == {
             half_of(os.sched_getaffinity(0))
         }
