@@ -108,16 +108,16 @@ def _own_group(process: Path) -> Path | None:
     paths = {}
     for line in (process / "cgroup").read_text().splitlines():
         _number, controllers, path = line.split(":", 2)
-        paths[frozenset(controllers.split(","))] = path
+        paths.update(dict.fromkeys(controllers.split(","), path))  # that of version 2 has no controllers
     mounts = [_Mount(line) for line in (process / "mountinfo").read_text().splitlines()]
-    for controllers, path in paths.items():
-        if "cpu" in controllers:
-            return _found(path, [mount for mount in mounts if mount.kind == "cgroup" and "cpu" in mount.options])
-    if (path := paths.get(frozenset([""]))) is not None:
-        own = _found(path, [mount for mount in mounts if mount.kind == "cgroup2"])
-        if own is not None and "cpu" in (own / "cgroup.controllers").read_text().split():
-            return own
-    return None
+    if "cpu" in paths:
+        return _found(paths["cpu"], [mount for mount in mounts if mount.kind == "cgroup" and "cpu" in mount.options])
+    if "" not in paths:
+        return None
+    own = _found(paths[""], [mount for mount in mounts if mount.kind == "cgroup2"])
+    if own is None or "cpu" not in (own / "cgroup.controllers").read_text().split():
+        return None
+    return own
 
 
 class _Mount:
