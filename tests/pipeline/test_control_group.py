@@ -21,7 +21,7 @@ from mainstem.pipeline.embedded.spare_time import BATCH_SECONDS, SpareTime, may_
 
 
 def process_in(directory: Path, groups: str, mounts: str) -> Path:
-    """What the system tells of a process whose groups are mounted in `directory`, which the mounts call AT."""
+    """Files as the system has them of a process. Its groups are mounted in `directory`, which the mounts call AT."""
     process = directory / "process"
     process.mkdir()
     (process / "cgroup").write_text(groups)

@@ -104,7 +104,7 @@ def put_value(file: Path, value: str | int) -> None:
 
 
 def _own_group(process: Path) -> Path | None:
-    """Where this process is in the groups that share the processor out: version 1 if those are mounted, else 2."""
+    """The group that shares the processor out for this process: of version 1 if there are such, else of 2."""
     paths = {}
     for line in (process / "cgroup").read_text().splitlines():
         _number, controllers, path = line.split(":", 2)

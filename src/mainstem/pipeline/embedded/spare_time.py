@@ -8,7 +8,7 @@ behind until disk 1 is full. So a thread of the splitter, which stays batch work
 
     idle work ──next to nothing for `STARVED_SECONDS`──▶ batch work ──`BATCH_SECONDS`──▶ idle work
 
-Where the system lets us have a control group, all of the splitter but this thread is idle work there, as one thing
+If the system allows a control group, all of the splitter but this thread is idle work there, as one thing
 (`control_group`). Elsewhere each of its threads is, and to come back from idle work takes rights (`CAP_SYS_NICE`, or a
 limit of niceness): who has neither stays batch work.
 
