@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -82,13 +83,13 @@ def test_a_group_of_version_2_is_threaded_and_gets_the_processor(
     assert read(parent, "cgroup.procs") == "17"
 
 
-def test_a_group_that_has_the_processor_already_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_second_group_is_threaded_where_the_first_one_has_left_the_processor_handed_down(tmp_path: Path) -> None:
     process = process_in(tmp_path, "0::/\n", "30 25 0:26 / AT/groups rw - cgroup2 cgroup2 rw\n")
     parent = prepare(tmp_path / "groups", "cgroup.subtree_control")
     (parent / "cgroup.controllers").write_text("cpu\n")
-    group = prepare(parent / NAME, "cpu.idle")
+    group = prepare(parent / NAME, "cgroup.type", "cpu.idle")
     assert make_group(process) is not None
-    assert not (group / "cgroup.type").exists()
+    assert (read(group, "cgroup.type"), read(group, "cpu.idle")) == ("threaded", "1")
     assert read(parent, "cgroup.subtree_control") == ""
 
 
@@ -128,6 +129,30 @@ def test_a_group_that_another_node_removed_is_made_anew(tmp_path: Path, monkeypa
     group.take(17)
     assert made == [tmp_path / NAME]
     assert (read(made[0], "cpu.idle"), read(made[0], "cgroup.procs")) == ("1", "17")
+
+
+def test_a_group_that_is_removed_at_the_last_moment_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = prepare(tmp_path / NAME, "cpu.idle", "cgroup.procs")
+    put, failures = control_group.put_value, [OSError(errno.ENODEV, "No such device")]
+
+    def put_value(file: Path, value: str | int) -> None:
+        if file.name == "cgroup.procs" and failures:
+            raise failures.pop()
+        put(file, value)
+
+    monkeypatch.setattr(control_group, "put_value", put_value)
+    ControlGroup(tmp_path).take(17)
+    assert (read(group, "cpu.idle"), read(group, "cgroup.procs")) == ("1", "17")
+
+
+def test_what_the_system_refuses_names_the_file(tmp_path: Path) -> None:
+    full = tmp_path / NAME / "cgroup.procs"
+    full.parent.mkdir()
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device: '{full}'"):
+        ControlGroup(tmp_path).take(17)
 
 
 def may_have_a_group() -> bool:

@@ -15,6 +15,7 @@ Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of Linux.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,9 @@ from pathlib import Path
 NAME = "mainstem-idle"
 
 PROC = Path("/proc/self")
+
+_REMOVED = (errno.ENOENT, errno.ENODEV)
+"""Before a file of a group is opened, and once it is."""
 
 
 class ControlGroup:
@@ -50,7 +54,9 @@ class ControlGroup:
         node has removed it: it was empty."""
         try:
             self._put(process_id, self._directory)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in _REMOVED:
+                raise
             self.make()
             self._put(process_id, self._directory)
 
@@ -68,13 +74,15 @@ class ControlGroup:
             put_value(group / "cgroup.procs", process_id)
 
     def _have_processor(self) -> None:
-        """Have a new group share the processor out by itself."""
+        """Have a new group share the processor out by itself. In version 2 the one above goes on handing it down when
+        this one is removed, and still a new one takes no process before it is threaded."""
+        if (kind := self._directory / "cgroup.type").exists():
+            put_value(kind, "threaded")
         if (self._directory / "cpu.idle").exists():
             return
-        if not (self._parent / "cgroup.subtree_control").exists():
+        if not (control := self._parent / "cgroup.subtree_control").exists():
             raise FileNotFoundError(self._directory / "cpu.idle")  # version 1 before Linux 5.15
-        put_value(self._directory / "cgroup.type", "threaded")
-        put_value(self._parent / "cgroup.subtree_control", "+cpu")
+        put_value(control, "+cpu")
 
 
 def make_group(process: Path = PROC) -> ControlGroup | None:
@@ -99,8 +107,13 @@ def find_group(process: Path = PROC) -> ControlGroup | None:
 
 def put_value(file: Path, value: str | int) -> None:
     """Nothing is made anew: in a group the system has all files there are."""
-    with file.open("r+") as opened:
-        opened.write(str(value))
+    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, str(value).encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        os.close(descriptor)
 
 
 def _own_group(process: Path) -> Path | None:
