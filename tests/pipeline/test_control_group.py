@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.harness.patience import PATIENCE_SECONDS
 
 from mainstem.pipeline.embedded import control_group
-from mainstem.pipeline.embedded.control_group import NAME, ControlGroup, find_group, make_group
+from mainstem.pipeline.embedded.control_group import NAME, TRIES, ControlGroup, find_group, make_group
 from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
 from mainstem.pipeline.embedded.spare_time import BATCH_SECONDS, SpareTime, may_return
 
@@ -33,10 +34,6 @@ def process_in(directory: Path, groups: str, mounts: str) -> Path:
 def prepare(group: Path, *files: str) -> Path:
     """A group with the files that the system has in one."""
     group.mkdir(parents=True, exist_ok=True)
-    return prepare_files(group, *files)
-
-
-def prepare_files(group: Path, *files: str) -> Path:
     for name in files:
         (group / name).write_text("")
     return group
@@ -117,34 +114,25 @@ def test_a_system_without_control_groups_has_none(tmp_path: Path) -> None:
     assert find_group(tmp_path) is None
 
 
-def test_a_group_that_another_node_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
-
-    def mkdir(directory: Path, **_options: object) -> None:
-        os.mkdir(directory)
-        made.append(prepare_files(directory, "cpu.idle", "cgroup.procs"))
-
-    monkeypatch.setattr("mainstem.pipeline.embedded.control_group.Path.mkdir", mkdir)
-    group = ControlGroup(tmp_path)
-    group.take(17)
-    assert made == [tmp_path / NAME]
-    assert (read(made[0], "cpu.idle"), read(made[0], "cgroup.procs")) == ("1", "17")
-
-
-def test_a_group_that_is_removed_at_the_last_moment_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at", ["cpu.idle", "cgroup.procs"])
+@pytest.mark.parametrize("failure", [errno.ENOENT, errno.ENODEV], ids=["not opened", "opened"])
+def test_a_group_that_another_node_removes_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, failure: int
 ) -> None:
     group = prepare(tmp_path / NAME, "cpu.idle", "cgroup.procs")
-    put, failures = control_group.put_value, [OSError(errno.ENODEV, "No such device")]
+    put, failures = control_group.put_value, [OSError(failure, "removed")] * (TRIES - 1)
 
     def put_value(file: Path, value: str | int) -> None:
-        if file.name == "cgroup.procs" and failures:
+        if file.name == at and failures:
             raise failures.pop()
         put(file, value)
 
     monkeypatch.setattr(control_group, "put_value", put_value)
     ControlGroup(tmp_path).take(17)
     assert (read(group, "cpu.idle"), read(group, "cgroup.procs")) == ("1", "17")
+    failures.extend([OSError(failure, "removed")] * TRIES)
+    with pytest.raises(OSError, match="removed"):
+        ControlGroup(tmp_path).take(17)
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path) -> None:
@@ -217,6 +205,31 @@ def test_all_of_a_session_is_in_the_group_and_those_who_started_it_are_not() -> 
         assert group is not None
         group.remove()
         assert group.exists, "a node that ends leaves the splitters of others in it"
+
+
+@on_this_system
+def test_nodes_whose_splitters_end_do_not_disturb_one_whose_begins() -> None:
+    group = make_group()
+    assert group is not None
+    ended = threading.Event()
+
+    def end_again_and_again() -> None:
+        while not ended.is_set():
+            group.remove()
+
+    other = threading.Thread(target=end_again_and_again)
+    with session("sleep 600") as pid:
+        other.start()
+        try:
+            for _ in range(200):
+                assert make_group() is not None
+                group.take(pid)
+                assert group_of(pid) == NAME
+                group.let_go(pid)
+                assert group_of(pid) != NAME
+        finally:
+            ended.set()
+            other.join()
 
 
 @on_this_system

@@ -17,12 +17,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 NAME = "mainstem-idle"
 
 PROC = Path("/proc/self")
+
+TRIES = 10
+"""For something that another node's end of its splitter may come between."""
 
 _REMOVED = (errno.ENOENT, errno.ENODEV)
 """Before a file of a group is opened, and once it is."""
@@ -41,24 +44,11 @@ class ControlGroup:
 
     def make(self) -> None:
         """Repeatable. Nothing is left of a group that cannot be idle."""
-        self._directory.mkdir(exist_ok=True)
-        try:
-            self._have_processor()
-            put_value(self._directory / "cpu.idle", 1)
-        except OSError:
-            self.remove()
-            raise
+        self._while_it_is_there(lambda: None)
 
     def take(self, process_id: int) -> None:
-        """Take a process in, with all of its threads, and what it starts from now on. Makes the group anew if another
-        node has removed it: it was empty."""
-        try:
-            self._put(process_id, self._directory)
-        except OSError as error:
-            if error.errno not in _REMOVED:
-                raise
-            self.make()
-            self._put(process_id, self._directory)
+        """Take a process in, with all of its threads, and what it starts from now on."""
+        self._while_it_is_there(lambda: self._put(process_id, self._directory))
 
     def let_go(self, process_id: int) -> None:
         """Take a process out, to where the others of this node are."""
@@ -68,6 +58,22 @@ class ControlGroup:
         """Remove the group unless there is something in it: the splitter of another node."""
         with contextlib.suppress(OSError):
             self._directory.rmdir()
+
+    def _while_it_is_there(self, act: Callable[[], None]) -> None:
+        """Make the group if it is not there, have it idle, and act. Another node may remove it at any moment as long as
+        it is empty: then it is made anew."""
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                self._directory.mkdir(exist_ok=True)
+                self._have_processor()
+                put_value(self._directory / "cpu.idle", 1)
+                act()
+            except OSError as error:
+                self.remove()
+                if error.errno not in _REMOVED or not left:
+                    raise
+            else:
+                return
 
     def _put(self, process_id: int, group: Path) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended
@@ -80,9 +86,10 @@ class ControlGroup:
             put_value(kind, "threaded")
         if (self._directory / "cpu.idle").exists():
             return
-        if not (control := self._parent / "cgroup.subtree_control").exists():
-            raise FileNotFoundError(self._directory / "cpu.idle")  # version 1 before Linux 5.15
-        put_value(control, "+cpu")
+        if (control := self._parent / "cgroup.subtree_control").exists():
+            put_value(control, "+cpu")
+        elif self._directory.exists():
+            raise OSError(errno.EOPNOTSUPP, "groups of this system cannot be idle", str(self._directory))
 
 
 def make_group(process: Path = PROC) -> ControlGroup | None:

@@ -10,8 +10,8 @@ from mainstem.storage.queue_store.manifest.in_memory.file_table import Level
 from mainstem.storage.queue_store.manifest.manifest import Manifest
 from mainstem.storage.store_files.store_file import FileKind, kind_of
 
-FILES_PER_TURN = 500
-"""Files counted in one turn of the event loop: some milliseconds."""
+FILES_PER_TURN = 50
+"""Files counted in one turn of the event loop: a millisecond."""
 
 
 class LevelCount(NamedTuple):
