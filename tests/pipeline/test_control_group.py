@@ -136,8 +136,7 @@ def test_a_group_that_another_node_removes_meanwhile_is_made_anew(
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path) -> None:
-    full = tmp_path / NAME / "cgroup.procs"
-    full.parent.mkdir()
+    full = prepare(tmp_path / NAME, "cpu.idle") / "cgroup.procs"
     full.symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"No space left on device: '{full}'"):
         ControlGroup(tmp_path).take(17)
@@ -214,14 +213,14 @@ def test_nodes_whose_splitters_end_do_not_disturb_one_whose_begins() -> None:
     ended = threading.Event()
 
     def end_again_and_again() -> None:
-        while not ended.is_set():
+        while not ended.wait(0.0005):  # in each of the rounds, and between any two steps of it
             group.remove()
 
     other = threading.Thread(target=end_again_and_again)
     with session("sleep 600") as pid:
         other.start()
         try:
-            for _ in range(200):
+            for _ in range(500):
                 assert make_group() is not None
                 group.take(pid)
                 assert group_of(pid) == NAME

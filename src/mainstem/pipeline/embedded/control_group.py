@@ -64,7 +64,8 @@ class ControlGroup:
         it is empty: then it is made anew."""
         for left in range(TRIES - 1, -1, -1):
             try:
-                self._directory.mkdir(exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    self._directory.mkdir()
                 self._have_processor()
                 put_value(self._directory / "cpu.idle", 1)
                 act()
