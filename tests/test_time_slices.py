@@ -63,50 +63,6 @@ def test_a_thread_gets_the_slice_and_hands_it_to_those_it_starts() -> None:
     assert usual_again == less_than_usual == "True"
 
 
-def test_a_node_alone_has_short_slices_and_what_it_starts_the_usual_ones() -> None:
-    mine, thread, process, again, policy = told(
-        """
-        import subprocess, sys
-        usual = in_thread(lambda: set_slice(USUAL_SECONDS) and slice_of())
-        assert set_slice(SHORT_SECONDS, alone=True)
-        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-            theirs = slice_of(other.pid)
-            other.communicate(b"\\n")
-        print(slice_of(), in_thread(slice_of) == usual, theirs == usual)
-        assert set_slice(LONG_SECONDS)
-        print(slice_of(), in_thread(lambda: os.sched_getscheduler(0)))
-        """
-    )
-    assert (float(mine), thread, process) == (SHORT_SECONDS, "True", "True")
-    assert float(again) == LONG_SECONDS, "a thread that is alone with its slices can have others"
-    assert int(policy) == os.SCHED_OTHER
-
-
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root may be less nice than usual")
-def test_what_a_node_starts_is_as_little_nice_as_the_node() -> None:
-    nice, slices = told(
-        """
-        os.setpriority(os.PRIO_PROCESS, 0, -5)
-        assert set_slice(SHORT_SECONDS, alone=True)
-        print(in_thread(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())), in_thread(slice_of))
-        """
-    )
-    assert (int(nice), float(slices)) == (-5, SHORT_SECONDS)
-
-
-def test_a_node_without_rights_has_short_slices_alone() -> None:
-    mine, usual = told(
-        """
-        usual = in_thread(lambda: set_slice(USUAL_SECONDS) and slice_of())
-        os.getuid() or os.setuid(65534)
-        assert set_slice(SHORT_SECONDS, alone=True)
-        assert set_slice(SHORT_SECONDS, alone=True)
-        print(slice_of(), in_thread(slice_of) == usual)
-        """
-    )
-    assert (float(mine), usual) == (SHORT_SECONDS, "True")
-
-
 def test_another_process_keeps_its_policy_and_its_nice_value() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         os.setpriority(os.PRIO_PROCESS, other.pid, 15)

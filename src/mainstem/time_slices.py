@@ -6,9 +6,6 @@ on many machines. But since version 6.12 a thread has a slice of its own, and on
 one with a longer, as long as it has not had more than its share. So threads that work for some tens of microseconds,
 and are waited for, have short slices, and batch work has long ones: neither gets more of the processor by that.
 
-In a node those are the event loop and the threads that publishers wait for. Helpers have the usual slices, so that
-these need not wait for them: of two threads with equal slices none interrupts the other.
-
 Other systems and older versions take no notice.
 """
 
@@ -23,7 +20,7 @@ import struct
 log = logging.getLogger(__name__)
 
 SHORT_SECONDS = 0.0001
-"""As short as Linux has them: who is waited for does less at a time than that while latency counts."""
+"""As short as Linux has them: a node's threads do less at a time than that while latency counts."""
 
 LONG_SECONDS = 0.02
 """Five ticks of four milliseconds. Linux has them up to a tenth of a second."""
@@ -37,31 +34,25 @@ _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 """`struct sched_attr`: its size, policy, flags, nice value, priority, runtime (the slice, in ns), deadline, period."""
 
-_RESET_ON_FORK = 0x01
-_RESET_ON_FORK_TOLD = 0x40000000
-"""In what the system tells as the policy."""
+_KEEP_POLICY = 0x08
 _FAIR = {getattr(os, name) for name in ("SCHED_OTHER", "SCHED_BATCH") if hasattr(os, name)}
 
 
-def set_slice(seconds: float, thread_id: int = 0, *, alone: bool = False) -> bool:
+def set_slice(seconds: float, thread_id: int = 0) -> bool:
     """Give a thread, and the threads and processes that it starts from now on, slices of that length. The policy and
-    the nice value stay. 0 is the calling thread; the id of a process is that of its first thread. `alone`: what it
-    starts has the usual ones; not where it is less nice than usual, as what it starts would be as usual in that, too.
-    False: the system knows no such thing, or does not let us."""
+    the nice value stay. 0 is the calling thread; the id of a process is that of its first thread. False: the system
+    knows no such thing, or does not let us."""
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None or not _FAIR:
         return False
     try:
-        told = os.sched_getscheduler(thread_id)
-        policy, alone_already = told & ~_RESET_ON_FORK_TOLD, bool(told & _RESET_ON_FORK_TOLD)
-        if policy not in _FAIR:
+        if os.sched_getscheduler(thread_id) not in _FAIR:
             return False  # whoever started it has chosen otherwise
         nice = os.getpriority(os.PRIO_PROCESS, thread_id)
     except OSError as error:
         log.debug("the slices of thread %d stay as they are: %s", thread_id, error)
         return False
-    flags = _RESET_ON_FORK if alone_already or (alone and nice >= 0) else 0
-    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, policy, flags, nice, 0, round(seconds * 1e9), 0, 0)
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, nice, 0, round(seconds * 1e9), 0, 0)
     library = ctypes.CDLL(None, use_errno=True)
     if library.syscall(ctypes.c_long(number), ctypes.c_int(thread_id), attributes, ctypes.c_uint(0)):
         log.debug("the slices of thread %d stay as they are: %s", thread_id, os.strerror(ctypes.get_errno()))

@@ -118,7 +118,7 @@ def command(
     from mainstem.time_slices import SHORT_SECONDS, set_slice
 
     use_few_arenas()  # before there are threads
-    set_slice(SHORT_SECONDS, alone=True)  # likewise
+    set_slice(SHORT_SECONDS)  # likewise
     flags = {
         "listen": listen,
         "http": http,

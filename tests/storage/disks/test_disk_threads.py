@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
-from tests.harness.slices import has_slices, slice_of, slices_of
 
-from mainstem.kernel import DurableWriter, compiled, pure, write_pieces
+from mainstem.kernel import DurableWriter, pure, write_pieces
 from mainstem.model import Buffer
 from mainstem.ports import ReadingMode
 from mainstem.storage.disks import disk_files
@@ -29,7 +28,6 @@ from mainstem.storage.journal.journal_map import JournalMap
 from mainstem.storage.state import checkpoint as checkpoints
 from mainstem.storage.state.queue_image import QueueImage
 from mainstem.storage.store_files.run_target import LocalRunTarget
-from mainstem.time_slices import SHORT_SECONDS, USUAL_SECONDS, set_slice
 
 
 async def busy(thread: DiskThread) -> tuple[threading.Event, asyncio.Task[bool]]:
@@ -489,25 +487,3 @@ def test_a_commit_that_fails_says_why_and_the_next_is_made(tmp_path: Path) -> No
 
     asyncio.run(story())
     assert path.read_bytes() == b"written"
-
-
-@pytest.mark.skipif(not has_slices(), reason="slices of threads came with Linux 6.12")
-def test_who_is_waited_for_has_short_slices_and_helpers_have_the_usual_ones(tmp_path: Path) -> None:
-    assert set_slice(USUAL_SECONDS)  # other tests of this process may have had a node's
-    usual = slice_of(0)
-    found: list[float] = []
-
-    async def story() -> None:
-        thread = CommitThread(compiled.DurableWriter("commit-slice", slice_seconds=SHORT_SECONDS))
-        with (tmp_path / "file").open("wb") as file:
-            await thread.write(file.fileno(), 0, [b"x"], whole_file=False)
-            found.extend(slices_of("commit-slice"))
-            await thread.close()
-        files = DiskFiles(tmp_path)
-        found.append(await files.copies.run(lambda: slice_of(0)))
-        found.append(await files.reads.run(lambda: slice_of(0)))
-        await files.close()
-
-    asyncio.run(story())
-    assert found == [SHORT_SECONDS, SHORT_SECONDS, usual]
-    assert usual > SHORT_SECONDS

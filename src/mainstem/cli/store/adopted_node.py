@@ -48,7 +48,7 @@ def serve(
     from mainstem.time_slices import SHORT_SECONDS, set_slice
 
     use_few_arenas()
-    set_slice(SHORT_SECONDS, alone=True)
+    set_slice(SHORT_SECONDS)
     log_to_stderr("text", "info")
     with tempfile.TemporaryDirectory(prefix="mainstem-adopted-") as temporary:
         root = write_dir if write_dir is not None else Path(temporary)

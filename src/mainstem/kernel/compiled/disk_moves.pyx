@@ -25,7 +25,7 @@ cdef extern from "disk_writer.h" nogil:
         int wake
         int runs
     ms_write *ms_write_new(size_t count)
-    ms_writer *ms_writer_new(const char *name, int nice, long long slice_nanoseconds)
+    ms_writer *ms_writer_new(const char *name, int nice)
     int ms_writer_start(ms_writer *writer)
     void ms_writer_give(ms_writer *writer, ms_write *write)
     ms_write *ms_writer_over(ms_writer *writer)
@@ -59,9 +59,9 @@ cdef class DurableWriter:
     cdef list _held
     """The buffers of each write that was not handed back, in the order in which they were given."""
 
-    def __cinit__(self, str name="disk-commit", int nice=0, double slice_seconds=0.0):
+    def __cinit__(self, str name="disk-commit", int nice=0):
         self._held = []
-        self._writer = ms_writer_new(name.encode(), nice, <long long>(slice_seconds * 1e9))
+        self._writer = ms_writer_new(name.encode(), nice)
         if self._writer is NULL:
             raise OSError(errno, os.strerror(errno))
 

@@ -15,13 +15,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -59,7 +57,6 @@ struct ms_writer {
     int wake; /* the eventfd: readable when writes are over */
     long long zeros_nanoseconds; /* the processor time that zeros took, of writes that are over */
     int nice; /* added to the nice value of whoever starts the thread */
-    long long slice_nanoseconds; /* 0: the slices that the thread is started with */
     char name[16];
     pthread_t thread;
     int runs;
@@ -196,30 +193,8 @@ static int ms_write_make(struct ms_write *write) {
     return ms_write_durably(write);
 }
 
-/* This thread keeps the processor for so long at a time, where Linux has slices of threads: see `time_slices.py`. */
-static void ms_take_slices(long long nanoseconds) {
-#ifdef SYS_sched_setattr
-    struct {
-        uint32_t size, policy;
-        uint64_t flags;
-        int32_t nice;
-        uint32_t priority;
-        uint64_t runtime, deadline, period;
-    } attributes = {
-        .size = sizeof attributes,
-        .flags = 0x08, /* the policy stays */
-        .nice = getpriority(PRIO_PROCESS, 0),
-        .runtime = (uint64_t)nanoseconds,
-    };
-    syscall(SYS_sched_setattr, 0, &attributes, 0);
-#else
-    (void)nanoseconds;
-#endif
-}
-
 static void *ms_writer_work(void *given) {
     struct ms_writer *writer = given;
-    if (writer->slice_nanoseconds) ms_take_slices(writer->slice_nanoseconds);
     if (writer->nice) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + writer->nice); /* of this thread alone */
     pthread_mutex_lock(&writer->lock);
     for (;;) {
@@ -250,7 +225,7 @@ static void *ms_writer_work(void *given) {
 }
 
 /* A writer without a thread, which the first write starts; NULL with errno. */
-static struct ms_writer *ms_writer_new(const char *name, int nice, long long slice_nanoseconds) {
+static struct ms_writer *ms_writer_new(const char *name, int nice) {
     struct ms_writer *writer = calloc(1, sizeof *writer);
     if (!writer) {
         errno = ENOMEM;
@@ -264,7 +239,6 @@ static struct ms_writer *ms_writer_new(const char *name, int nice, long long sli
         return NULL;
     }
     writer->nice = nice;
-    writer->slice_nanoseconds = slice_nanoseconds;
     strncpy(writer->name, name, sizeof writer->name - 1);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->given_or_ends, NULL);

@@ -49,10 +49,9 @@ class DurableWriter:
     """A thread that makes durable writes, or writes zeros, one after the other. It starts with the first; `close` ends
     it, and the next write starts another. All calls are for one thread at a time."""
 
-    def __init__(self, name: str = "disk-commit", nice: int = 0, slice_seconds: float = 0.0) -> None:
+    def __init__(self, name: str = "disk-commit", nice: int = 0) -> None:
         """`nice` is added to the nice value of whoever has the thread start; compiled alone, as a thread that needs the
-        interpreter must not wait for the processor while it has it. `slice_seconds`: what the thread keeps the
-        processor for at a time (`time_slices`), 0 as it was started; compiled alone as well."""
+        interpreter must not wait for the processor while it has it."""
         self._name = name
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """A descriptor, which is readable while `over` has something to tell, and now and then when it has nothing."""

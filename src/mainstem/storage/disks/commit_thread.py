@@ -20,7 +20,6 @@ from collections.abc import Sequence
 
 from mainstem.kernel import DurableWriter
 from mainstem.model import Buffer
-from mainstem.time_slices import SHORT_SECONDS
 
 _NO_FILE = -1
 
@@ -29,8 +28,8 @@ class CommitThread:
     """Makes durable writes, or writes zeros, on a thread that starts with the first. The owner calls `close` then."""
 
     def __init__(self, writer: DurableWriter | None = None) -> None:
-        """`writer`: one that publishers wait for, in short slices, unless it is said."""
-        self._writer = writer or DurableWriter(slice_seconds=SHORT_SECONDS)
+        """`writer`: the kernel's own, unless it is said."""
+        self._writer = writer or DurableWriter()
         self._waiting: deque[asyncio.Future[int]] = deque()
         """Of the writes that are not over, in their order; bounded by the callers: the journal has one under way."""
         self._loop: asyncio.AbstractEventLoop | None = None

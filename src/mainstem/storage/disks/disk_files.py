@@ -50,7 +50,6 @@ from mainstem.storage.disks.disk_thread import DiskThread
 from mainstem.storage.disks.neighbour_reads import NeighbourReads
 from mainstem.storage.disks.page_cache_room import PageCacheRoom
 from mainstem.storage.disks.read_threads import ReadThreads
-from mainstem.time_slices import SHORT_SECONDS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,7 +104,7 @@ class DiskFiles:
         """The thread for writes that are durable when they return."""
         self.fills = CommitThread(DurableWriter("disk-fill", nice=FILL_NICE))
         """The thread for zeros in memory."""
-        self.copies = DiskThread("disk-write", slice_seconds=SHORT_SECONDS)
+        self.copies = DiskThread("disk-write")
         """The thread for small writes without sync."""
         self.large_copies = DiskThread("disk-write-large")
         """The thread for large writes without sync."""

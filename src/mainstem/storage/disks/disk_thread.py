@@ -17,8 +17,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
-from mainstem.time_slices import USUAL_SECONDS, set_slice
-
 T = TypeVar("T")
 
 
@@ -45,10 +43,8 @@ def _settle(done: asyncio.Future[T], result: T, error: BaseException | None) -> 
 class DiskThread:
     """Runs jobs on one thread, which starts with the first job. The owner calls `close` after the last."""
 
-    def __init__(self, name: str, *, slice_seconds: float = USUAL_SECONDS) -> None:
-        """`slice_seconds`: what it keeps the processor for at a time, see `time_slices`."""
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._slice_seconds = slice_seconds
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         """The jobs; bounded by their callers: the journal has one under way at a time, each reader of a file one."""
         self._thread: Thread | None = None
@@ -91,8 +87,6 @@ class DiskThread:
             self._thread = None
 
     def _work(self) -> None:
-        if self._slice_seconds != USUAL_SECONDS:
-            set_slice(self._slice_seconds)
         while (job := self._jobs.get()) is not None:
             result: Any = None
             error: BaseException | None = None
