@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.shell_sessions import BURN, CORE, STARTS_ANOTHER, session
 
 from mainstem.pipeline.embedded import control_group
 from mainstem.pipeline.embedded.control_group import NAME, TRIES, ControlGroup, find_group, make_group
@@ -152,29 +151,6 @@ def may_have_a_group() -> bool:
 on_this_system = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not may_have_a_group(), reason="it needs the right to make a control group"
 )
-
-BURN = "ulimit -t 60; while :; do :; done"
-"""It ends by itself, if the test is killed."""
-STARTS_ANOTHER = "ulimit -t 60; sh -c 'while :; do :; done' & while :; do :; done"
-
-
-CORE = min(os.sched_getaffinity(0))
-
-
-@contextlib.contextmanager
-def session(program: str) -> Iterator[int]:
-    """A shell that leads a session and has the first core alone; its process id."""
-    process = subprocess.Popen(["taskset", "-c", str(CORE), "sh", "-c", program], start_new_session=True)
-    try:
-        yield process.pid
-    finally:
-        end_session(process.pid)
-        process.wait()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while members(process.pid):
-            assert time.monotonic() < deadline, "some of the session's processes have not ended"
-        if (group := find_group()) is not None:
-            group.remove()
 
 
 def group_of(process_id: int) -> str:

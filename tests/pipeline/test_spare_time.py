@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 from tests.harness.patience import PATIENCE_SECONDS
+from tests.harness.shell_sessions import BURN, CORE, STARTS_ANOTHER, session
 
-from mainstem.pipeline.embedded.processes import end_session, members, take_leftovers
+from mainstem.pipeline.embedded.processes import members, take_leftovers
 from mainstem.pipeline.embedded.spare_time import (
     BATCH_SECONDS,
     FILES_AT_ONCE,
@@ -30,26 +30,6 @@ from mainstem.pipeline.spark.session import SETTINGS
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not may_return(), reason="it needs Linux, and the right to come back"
 )
-
-BURN = "ulimit -t 60; while :; do :; done"
-"""It ends by itself, if the test is killed."""
-STARTS_ANOTHER = "ulimit -t 60; sh -c 'while :; do :; done' & while :; do :; done"
-"""Its child is in the same session."""
-
-
-CORE = min(os.sched_getaffinity(0))
-
-
-@contextlib.contextmanager
-def session(program: str, *, bound: bool = True) -> Iterator[int]:
-    """A shell that leads a session, and has the first core alone if it is `bound`; its process id."""
-    binds = ["taskset", "-c", str(CORE)] if bound else []
-    process = subprocess.Popen([*binds, "sh", "-c", program], start_new_session=True)
-    try:
-        yield process.pid
-    finally:
-        end_session(process.pid)
-        process.wait()
 
 
 def policies(session_id: int) -> list[int]:

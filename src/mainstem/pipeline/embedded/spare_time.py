@@ -151,7 +151,7 @@ class SpareTime:
                 if self._group is not None:
                     (self._group.take if self.idle else self._group.let_go)(process)
         except OSError as error:
-            log.warning("the splitter is idle work without a control group from now on: %s", error)
+            log.warning("the splitter does without a control group from now on: %s", error)
             self._group = None
 
     def _members(self) -> dict[int, _Seen]:
