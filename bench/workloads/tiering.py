@@ -5,7 +5,7 @@ are stopped where they are; beside, the splitter splits what is published, and u
 server of this machine. That server is no part of what is measured, and would be on other machines: so it takes little
 of the processor per byte, and all of its threads take only what nobody else wants of it. Then the server
 goes away, and the windows go on. A reader follows the publishers all the time: its latency is that of a fetch which
-waits for the next batch.
+waits for the next batch. It is as nice as the publishers, as its own waits for the load's core would be counted.
 
 An upload counts for the node once all of its unit is there, which takes many windows, so what a window uploaded is told
 by the store: bytes of requests that it has taken in whole. Windows in which that is nothing are a row of their own. The
@@ -32,7 +32,7 @@ from bench.store.plain_splitter import PlainSplitter
 from bench.store.split_watch import lag_bytes
 from bench.systems.system import Durability
 from bench.workloads.everything import RUN_BYTES, WINDOW_LEAD_SECONDS, WINDOW_SECONDS
-from bench.workloads.isolation import READER_NICE, half_load, publish
+from bench.workloads.isolation import half_load, publish
 
 BETWEEN = "alone, in windows between"
 UPLOADING = "beside a splitter that splits and uploads, in windows"
@@ -131,7 +131,7 @@ class _Windows:
     def _one(self) -> tuple[ShortWindow, ShortWindow]:
         """Of publishers and of the reader."""
         stolen = StolenTime(self._stage.bench.cpus.both)
-        following = self._stage.begin(self._reader, nice=READER_NICE)
+        following = self._stage.begin(self._reader)
         published, followed = self._stage.finish(self._stage.begin(self.load)), self._stage.finish(following)
         seconds = stolen.most_seconds()
         return ShortWindow(published, seconds), ShortWindow(followed, seconds)
