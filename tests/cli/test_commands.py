@@ -20,6 +20,7 @@ from tests.cli.documented import documented_keys, keys_of
 from tests.cli.fake_node import serving
 from tests.console.views import FakeViews
 
+from mainstem.address import PORT_MAX, parsed
 from mainstem.cli.cluster.drain import left_of, moving, told_of_drain
 from mainstem.cli.cluster.rebalance import on_the_way
 from mainstem.cli.lazy_group import LazyGroup
@@ -510,6 +511,32 @@ def test_a_new_node_leaves_a_dead_one_its_ports(tmp_path: Path, capsys: pytest.C
         assert run(["cluster", "add", str(tmp_path / "new"), "--http", address, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [told[name] for name in ("kafka", "http", "rpc")] == ["127.0.0.1:9095", "127.0.0.1:9195", "127.0.0.1:9295"]
+
+
+def test_a_new_node_leaves_whoever_listens_its_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as a node that is no part of the cluster any more, and was not stopped."""
+    view = json.loads(cluster_of("127.0.0.1"))
+    with socket.create_server(("127.0.0.1", 0)) as removed:
+        port = removed.getsockname()[1]
+        view["nodes"][2] |= {"port": port - 1, "rpc": f"127.0.0.1:{PORT_MAX}"}
+        with serving({"/v1/cluster": (200, json.dumps(view).encode())}) as address:
+            words = ["cluster", "add", str(tmp_path / "new"), "--http", address, "--json"]
+            assert run(words) == 1
+            assert "no free port above 127.0.0.1:65535: name the address with --rpc" in capsys.readouterr().err
+            assert run([*words, "--rpc", "127.0.0.1:9294"]) == 0
+    kafka = parsed(json.loads(capsys.readouterr().out)["kafka"])
+    assert kafka.port > port  # who else listens above that is not known
+
+
+def test_a_new_node_gives_no_port_twice_where_those_of_the_nodes_follow_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = json.loads(cluster_of("127.0.0.1"))
+    view["nodes"] = [view["nodes"][0] | {"port": 9091, "http": "127.0.0.1:9092", "rpc": "127.0.0.1:9093"}]
+    with serving({"/v1/cluster": (200, json.dumps(view).encode())}) as address:
+        assert run(["cluster", "add", str(tmp_path / "new"), "--http", address, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [told[name] for name in ("kafka", "http", "rpc")] == ["127.0.0.1:9094", "127.0.0.1:9095", "127.0.0.1:9096"]
 
 
 def test_a_new_node_leaves_nodes_without_brokers_the_kafka_ports_that_they_do_not_use(

@@ -10,7 +10,6 @@ import asyncio
 import os
 import platform
 import resource
-import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import click
 from msgspec import structs
 
 from mainstem.address import parsed
-from mainstem.cli import security_checks
+from mainstem.cli import listening, security_checks
 from mainstem.cli.check import Check, CheckState
 from mainstem.cli.errors import CommandLineError
 from mainstem.cli.parameters import options
@@ -253,15 +252,9 @@ def objects(name: str, config: NodeConfig) -> Check:
 
 
 def port(name: str, address: str) -> Check:
-    try:
-        found = socket.getaddrinfo(*parsed(address, port_min=0), type=socket.SOCK_STREAM)
-        family, kind, protocol, _, place = found[0]
-        with socket.socket(family, kind, protocol) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(place)
-    except OSError as error:
+    if reason := listening.refusal(parsed(address, port_min=0)):
         advice = "stop what listens there (a node that runs already?) or set another address"
-        return Check(name, CheckState.WARNING, f"{address}: {error.strerror or error}", advice)
+        return Check(name, CheckState.WARNING, f"{address}: {reason}", advice)
     return Check(name, CheckState.OK, f"{address} is free")
 
 

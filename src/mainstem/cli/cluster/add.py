@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from mainstem.address import PORT_MAX, Address, AddressError, is_loopback, parsed
+from mainstem.cli import listening
 from mainstem.cli.clients.http_node import HttpNode
 from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options
@@ -46,8 +47,8 @@ def command(
 
     The command asks the cluster who is there, writes DIRECTORY/mainstem.toml, and prints how to start the node. Its
     disks are DIRECTORY/write and DIRECTORY/store, unless the cluster shares a store. On a cluster of this machine alone
-    its ports are those above the highest in use; elsewhere name all three addresses. Add to the file what other nodes
-    have besides, as certificates for node RPC.
+    its ports are those above the cluster's highest, without such at which something listens; elsewhere name all three
+    addresses. Add to the file what other nodes have besides, as certificates for node RPC.
 
     The node joins by itself, and holds nothing until `cluster rebalance`, `cluster drain` or `cluster replace` gives
     it something. It has no part in the cluster before it is started.
@@ -117,7 +118,8 @@ def _may_be_asked(view: ClusterView, node_id: int) -> bool:
 
 
 def _beside(view: ClusterView, missing: Iterable[str]) -> dict[str, Address | None]:
-    """Addresses above those in use. Raises RequestRefused where the nodes are not on this machine."""
+    """Addresses above those of the cluster. A node that was removed, and runs on, keeps its own. Raises RequestRefused
+    where the nodes are not on this machine."""
     found: dict[str, Address | None] = {}
     used = {
         "kafka": [Address(node.host, node.port) for node in view.nodes],
@@ -125,16 +127,21 @@ def _beside(view: ClusterView, missing: Iterable[str]) -> dict[str, Address | No
         "rpc": [parsed(node.rpc) for node in view.nodes if node.rpc],
     }
     options_of = {"kafka": "--kafka", "http": "--node-http", "rpc": "--rpc"}
+    taken = {address.port for addresses in used.values() for address in addresses}
     for name in missing:
         addresses = [address for address in used[name] if address.port]
         if not addresses or not all(is_loopback(address.host) for address in addresses):
             raise RequestRefused(f"the cluster is not on this machine alone: name the address with {options_of[name]}")
         highest = max(addresses, key=lambda address: address.port)
         untold = len(view.nodes) - len(addresses)  # of HTTP where a node is dead, of Kafka where it has no broker
-        port = highest.port + untold + 1
-        if port > PORT_MAX:
-            raise RequestRefused(f"there is no port above {highest}: name the address with {options_of[name]}")
-        found[name] = Address(highest.host, port)
+        above = (
+            Address(highest.host, port) for port in range(highest.port + untold + 1, PORT_MAX + 1) if port not in taken
+        )
+        chosen = next((address for address in above if not listening.refusal(address)), None)
+        if chosen is None:
+            raise RequestRefused(f"there is no free port above {highest}: name the address with {options_of[name]}")
+        taken.add(chosen.port)
+        found[name] = chosen
     return found
 
 
