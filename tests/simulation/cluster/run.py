@@ -342,10 +342,8 @@ class Run:
             await cluster.lead(group, HEALED_SECONDS)
         await self._last_words()
         await self._converge()
-        for node in cluster.nodes.values():  # what is merged during a look at all files comes twice
-            if node.up and node.merging is not None and not node.merging.done():
-                await asyncio.wait([node.merging], timeout=HEALED_SECONDS)
-                require(node.merging is None or node.merging.done(), f"node {node.node_id}: a merge does not end", "S")
+        while await self._end_of_a_merge():  # retention goes on meanwhile
+            await self._converge()
         cluster.check_tasks()
         cluster.history.check_promises()
         await self._compare_tables()
@@ -356,6 +354,15 @@ class Run:
             await self._start_again()
         elif self._rng.random() < 0.5:
             await self._measure_recovery()
+
+    async def _end_of_a_merge(self) -> bool:
+        """Wait for one that is under way, as what is merged during a look at all files comes twice. False: none is."""
+        for node in self.cluster.nodes.values():
+            if node.up and node.merging is not None and not node.merging.done():
+                await asyncio.wait([node.merging], timeout=HEALED_SECONDS)
+                require(node.merging is None or node.merging.done(), f"node {node.node_id}: a merge does not end", "S")
+                return True
+        return False
 
     async def _finish_work(self) -> None:
         """Split, merge and compact whatever is left."""
