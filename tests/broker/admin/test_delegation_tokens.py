@@ -20,10 +20,13 @@ from mainstem.broker.handlers import (
 from mainstem.broker.request_context import RequestContext
 from mainstem.nameserver.errors import MetadataUnavailable, TooManyTokens
 from mainstem.ports import Session
+from mainstem.protocol.codec import read, write
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
     TokenPrincipal,
@@ -113,6 +116,19 @@ def test_a_token_is_its_requesters_and_has_kafkas_times() -> None:
     assert short.token_id != made.token_id
     long = desk.create("an", lifetime_ms=100 * DAY_MS)
     assert long.max_timestamp_ms == desk.now_ms + 7 * DAY_MS
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_answers_have_a_form_in_every_version(version: int) -> None:
+    """Versions before 3 leave out who asked for a token."""
+    desk = Desk()
+    made = desk.create("an")
+    told = read(CreateDelegationTokenResponse, version, write(made, version))
+    assert (told.token_id, told.token_requester_principal_name) == (made.token_id, "an" if version == 3 else "")
+    request = DescribeDelegationTokenRequest(owners=None)
+    described = asyncio.run(describe_delegation_token.handle(desk.broker, request, called("an", version)))
+    (token,) = read(DescribeDelegationTokenResponse, version, write(described, version)).tokens
+    assert (token.token_id, token.token_requester_principal_name) == (made.token_id, "an" if version == 3 else "")
 
 
 def test_owner_and_renewers_renew_within_the_tokens_life() -> None:
