@@ -18,6 +18,7 @@ from tests.simulation.tiered.store_run import StoreFaults, StoreRun
 
 from mainstem.errors import MainstemError
 from mainstem.model import TopicSettings
+from mainstem.storage.queue_store.reading.stored_slice import StoredSlice
 from mainstem.storage.store_files.store_file import PACKED_DIRECTORY, QUEUES_DIRECTORY, RUNS_DIRECTORY
 
 STORE_DIRECTORIES = (RUNS_DIRECTORY, PACKED_DIRECTORY, QUEUES_DIRECTORY)
@@ -153,9 +154,7 @@ class SharedRun(StoreRun):
     async def _compare_history(self, node: SimulatedNode, split: dict[int, int]) -> None:
         """The store alone holds the whole history, each batch once, in order (F)."""
         await self._check_extents(node, split)
-        history, storage = self.cluster.history, node.storage
-        read = storage.remote_history
-        assert read is not None
+        history = self.cluster.history
         for queue_id in self._held_queues(node):
             queue = history.queue(queue_id)
             offset, end = queue.log_start, queue.end_applied(split)
@@ -163,9 +162,8 @@ class SharedRun(StoreRun):
             served: list[int] = []
             tries = 0
             while (offset := max(offset, queue.log_start)) < end:
-                group = storage.placement.group_at(queue_id, offset)
                 try:
-                    found = await node.call(read.read(queue_id, group, offset, 3000), patience=60)
+                    found = await node.call(self._stored(node, queue_id, offset), patience=60)
                 except (MainstemError, OSError):
                     found = None
                 if found is None or not found.batches:
@@ -180,6 +178,18 @@ class SharedRun(StoreRun):
                     served += offsets_in(found.batches)
             if queue_id in history.compacted:
                 history.compacted[queue_id].check_values(what, served, queue.log_start, offset)
+
+    async def _stored(self, node: SimulatedNode, queue_id: int, offset: int) -> StoredSlice | None:
+        """The next batches that the store has. Of a compacted queue nothing may be left of the rest of a stay."""
+        read = node.storage.remote_history
+        assert read is not None
+        for group, first_offset, end in node.storage.placement.stretches_from(queue_id, offset):
+            found = await read.read(queue_id, group, first_offset, 3000)
+            if found is not None and found.base_offset < end:
+                return found
+            if queue_id not in self.cluster.history.compacted:
+                return None
+        return None
 
     async def _check_extents(self, node: SimulatedNode, split: Mapping[int, int] | None = None) -> None:
         """As with a store of one's own, as soon as the store gives its indexes."""
