@@ -8,10 +8,9 @@ that the split has moved to files are found there, and go from here.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from mainstem.model import AbortedRange, topic_number_of
@@ -34,7 +33,7 @@ class UnsplitAborted(NamedTuple):
 class AbortedIndex:
     def __init__(self) -> None:
         self._queues: dict[int, list[UnsplitAborted]] = {}
-        self._order: deque[tuple[int, int]] = deque()
+        self._order: list[tuple[int, int]] = []
         """(block index, queue id) of each, oldest first."""
         self.pruned_index: int | None = None
         """The last block up to which transactions were forgotten; None: nobody knows, as this is what a checkpoint or a
@@ -51,12 +50,14 @@ class AbortedIndex:
 
     def add(self, queue_id: int, aborted: UnsplitAborted) -> None:
         """Note a transaction whose marker was applied. One that is known, as its block is applied again, is passed
-        over."""
+        over. Behind a snapshot, blocks may come whose transactions are not known while later ones are: the sender had
+        split these blocks when it told of its transactions."""
         known = self._queues.setdefault(queue_id, [])
-        if known and known[-1].last_offset >= aborted.last_offset:
+        place = bisect_left(known, aborted.last_offset, key=attrgetter("last_offset"))
+        if place < len(known) and known[place].last_offset == aborted.last_offset:
             return
-        known.append(aborted)
-        self._order.append((aborted.block_index, queue_id))
+        known.insert(place, aborted)
+        insort(self._order, (aborted.block_index, queue_id), key=itemgetter(0))
 
     def find(self, queue_id: int, from_offset: int, to_offset: int) -> list[AbortedRange]:
         """The transactions that have offsets in [`from_offset`, `to_offset`), by their first offsets."""
@@ -75,8 +76,10 @@ class AbortedIndex:
     def prune(self, upto_index: int) -> None:
         """Forget the transactions whose markers are in blocks up to this one."""
         self.pruned_index = max(upto_index, self.pruned_index or 0)
-        while self._order and self._order[0][0] <= upto_index:
-            _index, queue_id = self._order.popleft()
+        end = bisect_right(self._order, upto_index, key=itemgetter(0))
+        forgotten = self._order[:end]
+        del self._order[:end]
+        for _index, queue_id in forgotten:
             known = self._queues.get(queue_id)
             if known is None:
                 continue  # its topic is gone
@@ -88,7 +91,7 @@ class AbortedIndex:
         gone = set(topic_numbers)
         for queue_id in [queue_id for queue_id in self._queues if topic_number_of(queue_id) in gone]:
             del self._queues[queue_id]
-        self._order = deque(entry for entry in self._order if topic_number_of(entry[1]) not in gone)
+        self._order = [entry for entry in self._order if topic_number_of(entry[1]) not in gone]
 
     def clear(self) -> None:
         self._queues.clear()

@@ -207,7 +207,9 @@ class WriteGroupTransactions:
         block_index: int,
     ) -> None:
         of_queue = self._open.get(queue_id, {})
-        if of_queue.pop(producer_id, None) is not None:
+        known = of_queue.get(producer_id)
+        if known is not None and known.first_offset < offset:  # else it began later: a snapshot told of it
+            del of_queue[producer_id]
             self._open_count -= 1
             if not of_queue:
                 del self._open[queue_id]
