@@ -277,7 +277,7 @@ def test_json_lines_make_the_way_out_and_in_without_a_loss(mainstem: Shell) -> N
 def test_a_wrong_json_line_is_named_and_the_others_are_sent(mainstem: Shell) -> None:
     mainstem("topic", "create", "wrong", "--partitions", "1")
     error = mainstem("produce", "wrong", "--json-lines", stdin=b'{"value":"a"}\n{"vlaue":"b"}\n{"value":"c"}\n', code=1)
-    assert "1 of 3 messages were not acknowledged; the first: line 2 of stdin: " in error
+    assert "1 of 3 messages was not acknowledged; the first: line 2 of stdin: " in error
     assert "unknown field `vlaue`" in error
     assert mainstem("consume", "wrong") == "a\nc\n"
 
@@ -363,7 +363,7 @@ def test_topics_are_shown_without_http(mainstem: Shell) -> None:
 def test_a_refused_line_is_named_and_the_others_are_sent(mainstem: Shell) -> None:
     mainstem("topic", "create", "small", "--set", "max.message.bytes=1000")
     error = mainstem("produce", "small", stdin=b"one\n" + b"2" * 5000 + b"\nthree\n", code=1)
-    assert "1 of 3 messages were not acknowledged; the first: line 2 of stdin (4.9 KiB)" in error
+    assert "1 of 3 messages was not acknowledged; the first: line 2 of stdin (4.9 KiB)" in error
     assert mainstem("consume", "small") == "one\nthree\n"
 
 

@@ -200,6 +200,9 @@ def test_the_command_line_finds_transactions_and_aborts_them(bootstrap: str, top
     with pytest.raises(KafkaException):
         producer.commit_transaction(PATIENCE_SECONDS)
     assert txn("describe", transactional_id)["state"] == "Empty"
+    mistyped = CliRunner().invoke(root, ["txn", "abort", f"{transactional_id}-mistyped", "--bootstrap", bootstrap])
+    assert "no such transactional id" in str(mistyped.exception)
+    assert f"{transactional_id}-mistyped" not in [it["transactional_id"] for it in txn("list")["transactions"]]
     refused = CliRunner().invoke(
         root,
         ["txn", "abort", "--topic", topic, "--partition", "0", "--start-offset", "0", "--bootstrap", bootstrap],

@@ -96,7 +96,10 @@ def test_variables_that_kubernetes_sets_for_a_service_called_mainstem_are_ignore
 
 
 def test_variables_of_the_command_line_are_not_settings() -> None:
-    names = ("MAINSTEM_BOOTSTRAP", "MAINSTEM_TOKEN", "MAINSTEM_PROFILE", "MAINSTEM_PROFILES")
+    names = (
+        "MAINSTEM_BOOTSTRAP", "MAINSTEM_HTTP", "MAINSTEM_TOKEN", "MAINSTEM_PROFILE", "MAINSTEM_PROFILES",
+        "MAINSTEM_CLIENT_CONFIG",
+    )  # fmt: skip
     assert loaded(environment=dict.fromkeys(names, "x")) == loaded()
 
 

@@ -400,6 +400,8 @@ class Reading:
             return True
         if kafka_node.is_passing(error):
             return True
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not self._commits:
+            return True  # librdkafka looks for the coordinator of the group that is named and not used
         raise RequestRefused(f"reading failed: {error.str()} ({error.name()})")
 
     def _assigned(self, consumer: Any, queues: list[Any]) -> None:

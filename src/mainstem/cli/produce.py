@@ -177,7 +177,8 @@ def command(
     if sender.failed:
         total = sender.failed + sender.acknowledged
         raise CommandFailed(
-            f"{sender.failed} of {counted(total, 'message')} were not acknowledged; the first: {sender.first_error}"
+            f"{sender.failed} of {counted(total, 'message')} {'was' if sender.failed == 1 else 'were'} "
+            f"not acknowledged; the first: {sender.first_error}"
         )
 
 

@@ -34,11 +34,12 @@ PROPERTIES = ".properties"
 VARIABLE_PREFIX = "MAINSTEM_"
 OTHER_VARIABLES = frozenset(
     {
-        "MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_BOOTSTRAP_PASSWORD", "MAINSTEM_KERNEL", "MAINSTEM_LOOP",
-        "MAINSTEM_PROFILE", "MAINSTEM_PROFILES", "MAINSTEM_TOKEN",
+        "MAINSTEM_CONFIG", "MAINSTEM_BOOTSTRAP", "MAINSTEM_BOOTSTRAP_PASSWORD", "MAINSTEM_CLIENT_CONFIG",
+        "MAINSTEM_HTTP", "MAINSTEM_KERNEL", "MAINSTEM_LOOP", "MAINSTEM_PROFILE", "MAINSTEM_PROFILES", "MAINSTEM_TOKEN",
     }
 )  # fmt: skip
-"""Variables for the command line itself."""
+"""Variables for the command line itself. `MAINSTEM_HTTP` is the node that commands ask: were it the key `http` as well,
+a node that is started in the same shell would listen at another node's address."""
 _KUBERNETES_VARIABLE = re.compile(r"MAINSTEM_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*)")
 """Kubernetes gives these to every pod beside a service called `mainstem`; they are not settings."""
 

@@ -171,6 +171,15 @@ def test_other_users_may_do_what_rules_allow(secured: Secured) -> None:
     assert done.returncode == 1
     assert "uthorization" in done.stderr
     assert "secrets" in secured.output("topic", "list")
+    secured.output("produce", "secrets", stdin="told\n")
+    secured.output("acl", "add", "User:bob", "read", "topic:secrets")
+    assert secured.output("consume", "secrets", "--client-config", str(bobs)) == "told\n"  # it takes no group
+    done = secured.run("consume", "secrets", "--group", "bobs", "--client-config", str(bobs))
+    assert done.returncode == 1
+    assert "GROUP_AUTHORIZATION_FAILED" in done.stderr
+    done = secured.run("audit", "tail")
+    assert done.returncode == 1
+    assert "audit.enabled = true" in done.stderr
 
 
 def test_nodes_let_in_no_stranger(secured: Secured) -> None:

@@ -69,6 +69,7 @@ def test_commands_stand_in_the_log_and_in_snapshots_as_they_were() -> None:
         (METRICS, "a b", {}, "no name of such a resource"),
         (METRICS, "a" * 250, {}, "at most 249"),
         (METRICS, "s", {"speed": "1"}, "unknown config 'speed'; known are metrics"),
+        (GROUP, "g", {"consumer.session.timeot.ms": "9"}, r"known are consumer\.session\.timeout\.ms and 16 others$"),
         (METRICS, "s", {"interval.ms": "99"}, "a whole number from 100 to 3600000"),
         (METRICS, "s", {"metrics": "x" * 5000}, "at most 4096"),
         (METRICS, "s", {"match": "client_id"}, "it takes SELECTOR=REGULAR EXPRESSION"),

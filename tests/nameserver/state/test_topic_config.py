@@ -103,6 +103,15 @@ def test_the_least_age_of_compaction_is_not_more_than_the_most() -> None:
             check_configs(wrong)
 
 
+@pytest.mark.parametrize("key", ["retention.bites", "rentention.ms", "no_such_key", "x" * 5000])
+def test_the_refusal_of_an_unknown_key_names_what_is_near_and_fits_what_clients_keep_of_it(key: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        check_configs({key: "1"})
+    assert len(str(raised.value)) < 500
+    if "." in key:
+        assert key.replace("bites", "bytes").replace("rentention", "retention") in str(raised.value)
+
+
 @pytest.mark.parametrize("key", ["remote.storage.enabled", "local.retention", "retention_ms", ""])
 def test_unknown_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidConfig):

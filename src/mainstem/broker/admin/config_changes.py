@@ -23,7 +23,7 @@ from mainstem.broker.errors import error_of_refusal
 from mainstem.errors import MainstemError
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig
+from mainstem.nameserver.state.config_value import ConfigType, DeclaredConfig, unknown_config
 from mainstem.nameserver.state.topic_config import TOPIC_CONFIGS, config_named
 from mainstem.protocol.error_codes import ErrorCode
 
@@ -49,7 +49,7 @@ class Overrides(NamedTuple):
         if self.is_loggers:
             return DeclaredConfig(name=name, type=ConfigType.STRING, default="", documentation="")
         if (config := self.configs.get(name)) is None:
-            raise InvalidConfig(f"unknown config {name[:100]!r}; known are {', '.join(self.configs)}")
+            raise unknown_config("config", name, self.configs)
         return config
 
     def present(self, config: DeclaredConfig) -> str:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainstem.cli.consume import END_WAIT_MS_MAX, FOLLOW_WAIT_MS_MAX, TAIL_MAX, Reading
+from mainstem.cli.errors import RequestRefused
 from mainstem.cli.parameters import options, position
 from mainstem.cli.terminal.connection_news import ConnectionNews
 from mainstem.security.audit.audit_log import AUDIT_TOPIC, DROPPED
 from mainstem.security.audit.config import EVENTS
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 COLUMNS = (
     ("TIME", 23), ("EVENT", 14), ("WHO", 20), ("FROM", 15), ("OPERATION", 24), ("RESOURCE", 24), ("OUTCOME", 7)
@@ -73,7 +77,7 @@ def command(
     from mainstem.cli.clients import kafka_node
 
     admin = kafka_node.admin(bootstrap)
-    partitions = position.partitions_of(admin, AUDIT_TOPIC)
+    partitions = _partitions_of_audit(admin)
     news = ConnectionNews(bootstrap)
     settings = kafka_node.settings(
         bootstrap,
@@ -108,6 +112,19 @@ def command(
         consumer.close()
     if not reading.count and not follow:
         click.echo("mainstem: no such records", err=True)
+
+
+def _partitions_of_audit(admin: AdminClient) -> list[int]:
+    """Raises RequestRefused, with what to switch on where there is no audit."""
+    try:
+        return position.partitions_of(admin, AUDIT_TOPIC)
+    except RequestRefused as error:
+        if "UNKNOWN_TOPIC_OR_PART" not in str(error):
+            raise
+    raise RequestRefused(
+        f"there is no audit to read: nodes write the topic {AUDIT_TOPIC} with audit.enabled = true, unless "
+        "audit.topic is false"
+    )
 
 
 def record_of(message: Any) -> Mapping[str, Any]:

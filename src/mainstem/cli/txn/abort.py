@@ -11,6 +11,7 @@ from mainstem.cli.txn.coordinators import Coordinators, coordinators
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.protocol.messages.init_producer_id import InitProducerIdRequest
 from mainstem.protocol.messages.transaction_administration import (
+    DescribeTransactionsRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -54,6 +55,9 @@ def command(
 
 
 def _take_over(nodes: Coordinators, transactional_id: str) -> int:
+    """Raises RequestRefused for an id that nobody has used: taking it over would make it."""
+    known = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+    nodes.asked(transactional_id, known, 0, lambda told: told.transaction_states[0].error_code)
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS)
     answer = nodes.asked(transactional_id, request, 4, lambda told: told.error_code)
     return int(answer.producer_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.nameserver.errors import InvalidConfig
@@ -17,11 +18,28 @@ VALUE_LENGTH_MAX = 32_767  # what a string of Kafka's older protocol versions ca
 INT_MAX = 0x7FFF_FFFF
 LONG_MAX = 0x7FFF_FFFF_FFFF_FFFF
 LONG_MIN = -LONG_MAX - 1
+NAME_SHOWN_MAX = 100
 
 Value = bool | int | float | str | tuple[str, ...]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+
+
+NAMED_MAX = 8
+"""Configs that a refusal names: clients keep some five hundred characters of it, and show it cut off."""
+
+
+def unknown_config(what: str, name: str, known: Iterable[str]) -> InvalidConfig:
+    """The refusal of a name that is not `known`. It names those that share the most parts between dots with it."""
+    parts = set(name[:NAME_SHOWN_MAX].split("."))
+    shared = {each: len(parts & set(each.split("."))) for each in known}
+    most = max(shared.values())
+    near = [each for each, count in shared.items() if count == most]
+    named = ", ".join(near[:NAMED_MAX])
+    others = len(shared) - len(near[:NAMED_MAX])
+    rest = f" and {others} others" if others > 1 else " and another" if others else ""
+    return InvalidConfig(f"unknown {what} {name[:NAME_SHOWN_MAX]!r}; known are {named}{rest}")
 
 
 class ConfigType(enum.Enum):

@@ -13,7 +13,7 @@ from typing import cast
 
 from mainstem.model import TimestampType, TopicSettings
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, DeclaredConfig
+from mainstem.nameserver.state.config_value import INT_MAX, LONG_MAX, ConfigType, DeclaredConfig, unknown_config
 
 _JOURNAL = "queues share one journal, and its files follow the node's own configuration."
 _SYNC = "when messages reach the disk is the node's setting `durability`."
@@ -365,7 +365,7 @@ def config_named(name: str) -> DeclaredConfig:
     config = TOPIC_CONFIGS.get(name)
     if config is not None:
         return config
-    raise InvalidConfig(f"unknown topic config {name[:100]!r}; known are {', '.join(TOPIC_CONFIGS)}")
+    raise unknown_config("topic config", name, TOPIC_CONFIGS)
 
 
 def check_configs(configs: Mapping[str, str]) -> None:

@@ -182,7 +182,7 @@ class SlotMover:
         """One step of a move, or all of them. Returns what it waits for; empty: it goes on at once."""
         if self._moves.number_of(slot) >= wish.number:
             if not self._groups[wish.group].serving:
-                return f"the node that leads write group {wish.group} tells the metadata"
+                return f"the node that leads write group {wish.group} has yet to tell the metadata"
             await self._write_loop.sync()  # the wish ends with this: the arrival must not be lost any more
             await self.metadata.moved(slot, wish, self._others(slot))
             return ""
@@ -192,7 +192,7 @@ class SlotMover:
         if fence is None:  # it has arrived meanwhile
             return ""
         if not self._groups[fence.to].serving:
-            return f"the node that leads write group {fence.to} goes on"
+            return f"the node that leads write group {fence.to} has yet to go on"
         if not self.is_late_enough(fence, slot):
             self._groups[fence.to].lead_anew(self._groups[fence.before].term + 1, self._clock.now_ms())
             return ""
@@ -210,7 +210,7 @@ class SlotMover:
         """Fence a slot, unless something stands in the way: returns what it is."""
         before = self._placement.slots[slot]
         if not self._groups[before].serving:
-            return f"the node that leads write group {before} begins"
+            return f"the node that leads write group {before} has yet to begin"
         if waits := self._lacking(before, wish):
             return waits
         if obstacle := await self._obstacle(slot):

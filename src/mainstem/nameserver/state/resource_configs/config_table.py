@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mainstem.model import ResourceType
 from mainstem.nameserver.errors import InvalidConfig
-from mainstem.nameserver.state.config_value import DeclaredConfig
+from mainstem.nameserver.state.config_value import DeclaredConfig, unknown_config
 from mainstem.nameserver.state.resource_configs.broker_configs import (
     BROKER_CONFIGS,
     broker_name_fault,
@@ -95,7 +95,7 @@ class ConfigTable:
         for key, value in changes.items():
             declared = rules.configs.get(key)
             if declared is None:
-                raise InvalidConfig(f"unknown config {key[:100]!r}; known are {', '.join(rules.configs)}")
+                raise unknown_config("config", key, rules.configs)
             if value is not None:
                 declared.parse(value)
         after = self.after(kind, name, changes)
