@@ -105,6 +105,13 @@ def test_a_page_whose_name_was_pointed_here_reads_nothing_where_nobody_is_asked(
         assert status == 200 or "console.hosts" in answer.json()["error"]
 
 
+def test_a_body_that_is_nested_too_deep_is_refused() -> None:
+    answer, views = post({}, b'{"a": ' * 2000)
+    assert answer.status_code == 400
+    assert "it takes" in answer.json()["error"]
+    assert views.feature_level == 1
+
+
 def test_without_a_token_nothing_is_changed() -> None:
     answer, _ = post({"authorization": "Bearer "}, visitors=Visitors())
     assert answer.status_code == 401

@@ -405,9 +405,13 @@ def test_request_id_in_use_closes_the_connection() -> None:
     with_server(test)
 
 
-@pytest.mark.parametrize("body", [b"\xc1", b"\x81\xa5value\xa1\xff", b"\x81\xa1\xff\x01"])
+NESTED = b"\x81\xa1a" + b"\x91" * 2000 + b"\xc0"
+"""A field that nobody knows, with arrays deeper within each other than the interpreter counts."""
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x81\xa5value\xa1\xff", b"\x81\xa1\xff\x01", NESTED])
 def test_malformed_request_is_answered_as_such(body: bytes) -> None:
-    """Nonsense, and text that is no UTF-8 as a value and as a key."""
+    """Nonsense, text that is no UTF-8 as a value and as a key, and what is nested too deep."""
 
     async def test(service: Service, host: str, port: int) -> None:
         reader, writer = await _greeted(host, port)

@@ -119,6 +119,12 @@ def test_nothing_is_accepted_before_the_hello() -> None:
         list(CalleeConnection().receive(joined(encode(FrameKind.REQUEST, 1, code=1))))
 
 
+def test_a_hello_that_is_nested_too_deep_is_refused() -> None:
+    body = b"\x81\xa1a" + b"\x91" * 2000 + b"\xc0"
+    with pytest.raises(ProtocolViolation, match="unreadable hello"):
+        list(CalleeConnection().receive(joined(encode(FrameKind.HELLO, 0, body=body))))
+
+
 def test_versions_without_an_overlap_are_named() -> None:
     hello = Hello(oldest=7, newest=9, frame_bytes_max=1 << 20, name="tomorrow's node")
     with pytest.raises(VersionMismatch, match="tomorrow's node speaks protocol versions 7 to 9"):

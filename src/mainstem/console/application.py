@@ -261,7 +261,7 @@ class Console:
         content = await self._guard.body_of(request)
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             fields = ", ".join(f'"{name}": …' for name in kind.__struct_fields__)
             raise HTTPException(400, f"{error}; it takes {{{fields}}}") from error
 

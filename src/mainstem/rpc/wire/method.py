@@ -84,8 +84,11 @@ class Method(Generic[RequestT, ReplyT]):
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
-    """Raises `msgspec.DecodeError`, also for text that is not UTF-8, for which msgspec has another error."""
+    """Raises `msgspec.DecodeError`, also for text that is not UTF-8 and for arrays within arrays a thousand deep, for
+    which msgspec has other errors."""
     try:
         return decoder.decode(body)
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError(f"text that is no UTF-8: {error}") from error
+    except RecursionError:
+        raise msgspec.DecodeError("values that are nested too deep") from None
