@@ -249,6 +249,28 @@ def test_an_upload_that_fails_for_good_leaves_nothing_behind(tell: Callable[[Sto
     tell(story)
 
 
+@pytest.mark.parametrize(
+    ("method", "target"), [("PUT", "partNumber=2"), ("POST", "uploadId=")], ids=["at a part", "at its end"]
+)
+def test_an_upload_that_the_store_knows_no_more_is_begun_anew(
+    method: str, target: str, tell: Callable[[Story], None]
+) -> None:
+    """A bucket's rule has ended it, or it was completed and the answer to that was lost."""
+
+    async def story(world: World) -> None:
+        world.wire.fails(Answer(404, "NoSuchUpload"), method=method, target=target)
+        with pytest.raises(ObjectStoreUnavailable, match="does not know the upload any more"):
+            await world.plain().write_parts("large", parts(3))
+        world.wire.fails(Answer(404, "NoSuchUpload"), method=method, target=target)
+        store = world.store()
+        info = await store.write_parts("large", parts(3))
+        assert info.size_bytes == 3 * PART_BYTES
+        assert info == await store.info("large")
+        assert store.retrying.retries == 1
+
+    tell(story)
+
+
 def test_an_upload_that_is_cancelled_leaves_nothing_behind(tell: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         begun, goes_on = asyncio.Event(), asyncio.Event()

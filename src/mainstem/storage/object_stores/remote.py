@@ -179,9 +179,13 @@ class RemoteObjectStore:
             gone = True  # obstore gives an upload up when its parts end with an error, but not when it is cancelled
             await asyncio.wait([upload])
             raise
-        except ObjectStoreError:
+        except ObjectStoreError as error:
             if own_fault is not None:
                 raise own_fault from None
+            if isinstance(error, ObjectAbsent):  # S3 answers so for an upload that was ended, or completed before
+                raise ObjectStoreUnavailable(
+                    f"{self._url}/{name}: the store does not know the upload any more; all of it is to be sent again"
+                ) from error
             raise
         return ObjectInfo(written, self._tag(result))
 
