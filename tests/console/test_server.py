@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,9 +17,11 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.console.views import FakeViews
+from tests.fakes.clock import FakeClock
 from tests.harness.patience import PATIENCE_SECONDS
 from tests.harness.socket_queues import is_open_at_far_end, queues_at_far_end
 
+from mainstem.bounded_log import LINES_AT_ONCE, BoundedLog
 from mainstem.console.application import Console
 from mainstem.console.config import ConsoleConfig
 from mainstem.console.console_server import ConsoleServer
@@ -153,6 +156,33 @@ def test_a_request_that_does_not_arrive_whole_ends_its_connection(part: bytes) -
             server.stop()
 
     asyncio.run(scenario())
+
+
+def test_malformed_requests_are_logged_as_often_as_a_person_can_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mainstem.console import http_connection
+
+    lines = BoundedLog(logging.getLogger(http_connection.__name__), FakeClock())
+    monkeypatch.setattr(http_connection, "_lines", lines)
+
+    async def scenario() -> None:
+        server = console()
+        host, port = server.bind("127.0.0.1", 0)
+        serving = asyncio.ensure_future(server.serve())
+        for _ in range(LINES_AT_ONCE + 5):
+            reader, writer = await _asked(host, port, b"no request\r\n\r\n")
+            assert b"400 Bad Request" in await reader.read()
+            writer.close()
+        server.stop()
+        await serving
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    told = [record.message for record in caplog.records if "Invalid HTTP request" in record.message]
+    assert len(told) == LINES_AT_ONCE
+    assert all("127.0.0.1" in text for text in told)
+    assert lines.left_out == 5
 
 
 def test_a_slow_response_is_waited_for() -> None:

@@ -1,8 +1,9 @@
-"""One HTTP connection: uvicorn's, with two bounds that it lacks.
+"""One HTTP connection: uvicorn's, with three bounds that it lacks.
 
 There are at most `CONNECTIONS_MAX` connections: one more takes the place of the one that has waited longest without a
 request under way, and is refused where all have one. A client that begins a request must finish it: uvicorn closes idle
-connections after a response, and waits for ever for a first request, or for the rest of one.
+connections after a response, and waits for ever for a first request, or for the rest of one. The log has no more lines
+about connections than a person can read.
 """
 
 from __future__ import annotations
@@ -26,11 +27,28 @@ DECRYPTED_BYTES = 4 * 1024
 _lines = BoundedLog(logging.getLogger(__name__), time)
 
 
+class FewLines(logging.LoggerAdapter[logging.Logger]):
+    """Takes what uvicorn logs about a connection, adds the client's address, and logs it within the bounds of
+    `bounded_log`: a client decides how often a request is malformed."""
+
+    level = logging.WARNING
+    """uvicorn reads it to see whether it is to trace."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        super().__init__(connection.logger)
+        self._connection = connection
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        text = str(msg) % args if args else str(msg)
+        _lines.report(level, f"HTTP connection from {self._connection.client}: {text}", kwargs.get("exc_info"))
+
+
 class HttpConnection(H11Protocol):
     """uvicorn makes one for each accepted connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.logger = cast(logging.Logger, FewLines(self))
         self.waits_since = self.loop.time()
         """When the last response ended, or the connection began, by the loop's clock."""
         self._check: asyncio.TimerHandle | None = None
