@@ -145,6 +145,43 @@ def test_batches_of_a_producer_wait_in_their_order(tmp_path: Path) -> None:
     simulated(tmp_path, story)
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_marker_that_overtakes_the_coordinators_answer_lets_no_batch_begin_a_transaction(
+    tmp_path: Path, repeated: bool
+) -> None:
+    """Nobody would end it. A marker that repeats the producer's last one is not written, and counts as well."""
+
+    class Overtaken(Verified):
+        ended = False
+
+        async def verify(
+            self, transaction: AppendTransaction, producer_id: int, producer_epoch: int, queue_ids: Sequence[int]
+        ) -> Mapping[int, Outcome]:
+            answer = await super().verify(transaction, producer_id, producer_epoch, queue_ids)
+            if self.ended:
+                return dict.fromkeys(queue_ids, Outcome.INVALID_TXN_STATE)
+            assert await end(self.node, QUEUE, producer_id, producer_epoch, commit=False) is Outcome.OK
+            self.ended = True
+            return answer
+
+        node: SmallNode
+
+    async def story(node: SmallNode) -> None:
+        confirmed(node)
+        if repeated:
+            await produce(node, part_of_transaction(QUEUE, (7, 0, 0)))
+            assert await end(node, QUEUE, 7, 0) is Outcome.OK
+        coordinator = Overtaken()
+        coordinator.node = node
+        node.storage.transaction_checks.verification = coordinator
+        late = part_of_transaction(QUEUE, (7, 0, 1 if repeated else 0))
+        assert outcomes(await produce(node, late)) == {Outcome.INVALID_TXN_STATE}
+        assert len(coordinator.asked) == 2
+        assert node.offsets().last_stable == node.offsets().end
+
+    simulated(tmp_path, story)
+
+
 def test_markers_fence_and_may_be_repeated(tmp_path: Path) -> None:
     async def story(node: SmallNode) -> None:
         confirmed(node)

@@ -2,7 +2,8 @@
 
 The first batch of a transaction in a queue waits here until the coordinator has answered (KIP-890): otherwise a batch
 that was on its way for too long could begin a transaction that nobody ends. A producer's batches are served in the
-order of their arrival, those of different producers do not wait for each other.
+order of their arrival, those of different producers do not wait for each other. An answer that a marker has overtaken
+confirms nothing, and the batch asks again.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class TransactionChecks:
         waiting = self._waiting[producer_id]
         while waiting:
             one = waiting[0]
+            for group, queue_id, _, _ in one.asked:
+                self._groups[group].verifying(queue_id, producer_id)
             outcomes = await self._outcomes(one, producer_id)
             if self._waiting.get(producer_id) is not waiting:
                 return  # `run` has ended, and answered
@@ -116,6 +119,7 @@ class TransactionChecks:
                 if outcome is Outcome.OK:
                     self._groups[group].verified(queue_id, producer_id, epoch)
                 else:
+                    self._groups[group].void_verification(queue_id, producer_id)
                     refused[entry[:3]] = outcome
             if not waiting:
                 del self._waiting[producer_id]  # what the batches ask for now is served behind them

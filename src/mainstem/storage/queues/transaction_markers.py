@@ -101,6 +101,7 @@ class LocalTransactionMarkers:
         coordinator_epoch = transactions.coordinator_epoch(queue_id, producer_id)
         if marker.coordinator_epoch < coordinator_epoch:
             return Outcome.TRANSACTION_COORDINATOR_FENCED
+        transactions.void_verification(queue_id, producer_id)  # its answer may be older than this marker
         known = transactions.open_of(queue_id, producer_id)
         repeated = (epoch, coordinator_epoch) == (marker.producer_epoch, marker.coordinator_epoch)
         if known is None and repeated and not transactions.is_ahead(queue_id, producer_id):

@@ -72,6 +72,8 @@ class WriteGroupTransactions:
         self._ahead: dict[int, dict[int, _Ahead]] = {}
         self._coordinators: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._verified: dict[tuple[int, int], int] = {}
+        self._verifying: set[tuple[int, int]] = set()
+        """The coordinator is being asked, and no marker has come since."""
         self.met_any = False
         """Whether a transaction has ever ended in a queue of the write group."""
         self.aborted = AbortedIndex()
@@ -102,9 +104,21 @@ class WriteGroupTransactions:
         self.asked.append((self._group, queue_id, producer_id, producer_epoch))
         return Verdict.COLD_PRODUCER
 
+    def verifying(self, queue_id: int, producer_id: int) -> None:
+        """The coordinator is about to be asked for a producer's transaction in a queue."""
+        self._verifying.add((queue_id, producer_id))
+
+    def void_verification(self, queue_id: int, producer_id: int) -> None:
+        """Let the coordinator's answer confirm nothing of a producer's transaction in a queue: it refuses, or a marker
+        has ended the transaction since it was asked."""
+        self._verifying.discard((queue_id, producer_id))
+
     def verified(self, queue_id: int, producer_id: int, producer_epoch: int) -> None:
-        """The coordinator has confirmed the producer's transaction in a queue, until `verifications_used`."""
-        self._verified[queue_id, producer_id] = producer_epoch
+        """The coordinator has confirmed the producer's transaction in a queue, until `verifications_used`. Nothing is
+        confirmed if a marker has come since it was asked, or another node has led: the batch then asks again."""
+        if (queue_id, producer_id) in self._verifying:
+            self._verifying.discard((queue_id, producer_id))
+            self._verified[queue_id, producer_id] = producer_epoch
 
     def verifications_used(self) -> None:
         """Forget confirmations: they are as good as the turn in which they came."""
@@ -164,6 +178,7 @@ class WriteGroupTransactions:
         queues = list(self._ahead)
         self._ahead.clear()
         self._verified.clear()
+        self._verifying.clear()
         for queue_id in queues:
             self._settle_cell(queue_id)
 
@@ -268,6 +283,7 @@ class WriteGroupTransactions:
         self._ahead.clear()
         self._coordinators.clear()
         self._verified.clear()
+        self._verifying.clear()
         self._open_count = 0
         self.aborted.clear()
         self.as_of = 0
