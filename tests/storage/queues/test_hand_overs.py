@@ -150,6 +150,33 @@ def test_a_hand_over_that_comes_to_nothing_gives_back_what_was_held(tmp_path: Pa
     told(tmp_path, story)
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_nothing_passes_what_was_held_when_this_node_is_elected_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """The node that was asked to lead has made this one step down, and has lost the election."""
+    if refused:
+        monkeypatch.setattr(hand_overs, "HELD_BYTES_MAX", 0)
+
+    async def story(node: SmallNode, following: Next) -> None:
+        messages = node.storage.messages
+        messages.hand_overs.begin(GIVEN)
+        first, held = sent(node, new_batch(GIVEN_QUEUES[0]))
+        messages.serve(GIVEN, serving=False)
+        monkeypatch.setattr(hand_overs, "HELD_BYTES_MAX", 3000)
+        messages.hand_overs.begin(GIVEN)
+        second, also_held = sent(node, new_batch(GIVEN_QUEUES[0]))
+        messages.serve(GIVEN, serving=True)
+        await held
+        await also_held
+        verdict = Verdict.NOT_LEADER if refused else Verdict.OK
+        assert verdicts(first) + verdicts(second) == [verdict] * 2
+        if not refused:
+            assert [scan.scanned()[0].base_offset for scan in (first, second)] == [0, 1]
+
+    told(tmp_path, story)
+
+
 def test_without_a_leader_in_time_clients_are_refused(tmp_path: Path) -> None:
     async def story(node: SmallNode, following: Next) -> None:
         messages = node.storage.messages

@@ -114,8 +114,12 @@ class HandOvers:
 
     def begin(self, group: int) -> None:
         """From now on what clients send for a write group is held, though this node leads it still; or leads it and
-        takes nothing yet."""
+        takes nothing yet. If a hand-over has come to nothing that holds or has refused something, it goes on as before:
+        what comes next must not pass that."""
         if self.next_leaders is None:
+            return
+        given = self._groups.get(group)
+        if given is not None and given.to is None and (given.held or given.refuses):
             return
         self._end(group)
         given = self._groups[group] = _HandOver()
