@@ -28,6 +28,11 @@ GROUP_ERROR_FROM = 2
 
 SEVERAL_GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
+
+GROUPS_AT_ONCE = 16
+"""Each takes a tenth of a millisecond of the event loop, more with a long name, and all wait together for the
+confirmation that their coordinator still leads."""
+
 NO_OFFSET = -1
 
 
@@ -36,7 +41,12 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: RequestConte
         return await _fetch_one(broker, request, call)
     fetch = _fetch_by_id if call.version >= TOPIC_IDS_FROM else _fetch_by_name
     stable = request.require_stable
-    fetched = await asyncio.gather(*(fetch(broker, group, call, stable) for group in request.groups))
+    fetched: list[OffsetFetchResponseGroup] = []
+    for first in range(0, len(request.groups), GROUPS_AT_ONCE):
+        if first:
+            await broker.turns.take()
+        some = request.groups[first : first + GROUPS_AT_ONCE]
+        fetched += await asyncio.gather(*(fetch(broker, group, call, stable) for group in some))
     return OffsetFetchResponse(groups=tuple(fetched))
 
 
