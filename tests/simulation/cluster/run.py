@@ -438,6 +438,8 @@ class Run:
                 if offset < queue.log_start:  # retention went on meanwhile
                     offset = queue.log_start
                     continue
+                if not found.batches and queue_id not in self._held_queues(node):  # a balancer took it away meanwhile
+                    break
                 require(bool(found.batches), f"node {node.node_id}: nothing at {offset} of {end}: {found}", "A")
                 self.cluster.history.check_read(
                     f"node {node.node_id}", queue_id, offset, found.batches, found.next_offset

@@ -8,7 +8,9 @@ of elastic clusters.
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -67,10 +69,10 @@ class BalancedNode(ElasticNode):
         nameserver.measure_load(load)
         roles.reports.loads, roles.reports.moves = nameserver.loads, nameserver.recent_moves.told
         roles.reports.balancer = duties.balancer.told
-        self._watch_moves(nameserver)
+        self._watch_moves(nameserver, duties.draining.takers)
         roles.setup.background.begin(duties.balancer.run, "balancer")
 
-    def _watch_moves(self, nameserver: Nameserver) -> None:
+    def _watch_moves(self, nameserver: Nameserver, takers: Callable[[], list[int]]) -> None:
         cluster, moved = self.cluster, dict[int, float]()
 
         def noted(move: ToldMove | ToldSlotMove) -> None:
@@ -79,7 +81,7 @@ class BalancedNode(ElasticNode):
             now, group = cluster.loop.time(), move.group
             if move.by_balancer:
                 cluster.guard(lambda: cluster.rested(group, now - moved.get(group, -1e9)))
-                cluster.balanced.append(Balanced(now, group, move.old, move.new, move.preferred))
+                cluster.balanced.append(Balanced(now, group, move.old, move.new, move.preferred, tuple(takers())))
             moved[group] = now
 
         nameserver.recent_moves.watchers.append(noted)
@@ -93,6 +95,8 @@ class Balanced(NamedTuple):
     old: int
     new: int
     preferred: bool
+    takers: tuple[int, ...]
+    """The nodes that might take something."""
 
 
 class BalancedCluster(ElasticCluster):
@@ -124,16 +128,19 @@ class PatientOperator(Operator):
         return plan is not None and not plan.moves and not plan.under_way and plan.by_load
 
     async def _finish_balance(self) -> None:
-        """No write group goes back to where the balancer took it from, once there are no faults any more."""
+        """Once there are no faults any more, no write group goes back to where the balancer took it from while the same
+        nodes are there. One that has nothing may restart meanwhile, and is not waited for."""
         cluster = self._cluster
         assert isinstance(cluster, BalancedCluster)
         calm, over = cluster.loop.time(), cluster.loop.time() + EVEN_SECONDS
         if not await self._until(self._is_balanced, over - calm, ending=True):
             raise Violation(f"the balancer has not spread the load: {await self._balance(dry_run=True)}", "S")
         since = [it for it in cluster.balanced if it.at >= calm]
-        gave = {(it.group, it.old, it.preferred) for it in since}
-        back = [it for it in since if (it.group, it.new, it.preferred) in gave]
-        require(not back, f"the balancer moved back and forth: {back}", "S")
+        for takers, moves in itertools.groupby(since, lambda it: it.takers):
+            there = list(moves)
+            gave = {(it.group, it.old, it.preferred) for it in there}
+            back = [it for it in there if (it.group, it.new, it.preferred) in gave]
+            require(not back, f"the balancer moved back and forth between nodes {takers}: {back}", "S")
         self._did("balanced")
         if cluster.balanced:
             self._did("by itself", len(cluster.balanced))
