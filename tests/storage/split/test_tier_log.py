@@ -570,6 +570,32 @@ def test_half_of_a_unit_that_counts_goes_before_the_next_one_begins(tmp_path: Pa
     told(tmp_path, story, unit_bytes=4_000_000)
 
 
+@pytest.mark.parametrize("room", range(3))
+def test_what_counts_by_the_next_leaders_log_is_not_deleted_as_given_up(tmp_path: Path, room: int) -> None:
+    """The leadership is lost after so many commands of the recording; then this node leads again, and its log has the
+    others as well."""
+
+    async def story(store: TieredStore) -> None:
+        await merged(store, 16)
+        while True:
+            work = await work_of(store)
+            names, failure = await store.uploaded(work)
+            store.logged.room = room
+            outcome = await store.hand_in(work.tier_id, names, failure)
+            store.logged.room = None
+            if outcome != "kept":
+                break
+        assert outcome == "refused: the leadership was lost"
+        store.logged.epochs = dict.fromkeys(range(GROUPS), 2)
+        store.logged.decide_late()
+        assert store.logged.position(work.group).upto > 0
+        await merged(store)
+        await store.upload_all()
+        await store.check_remote()
+
+    told(tmp_path, story, unit_bytes=4_000_000)
+
+
 def test_a_file_that_changed_meanwhile_is_not_recorded_and_what_took_its_place_is_uploaded(tmp_path: Path) -> None:
     async def story(store: TieredStore) -> None:
         await merged(store)

@@ -58,6 +58,8 @@ class LoggedTier:
         self.log: list[tuple[int, RemoteChanged]] = []
         self.room: int | None = None
         """So many commands until the leadership is lost; None: it is not."""
+        self._late: list[tuple[int, RemoteChanged]] = []
+        """Those that were logged when it was lost, and are not decided."""
 
     def position(self, group: int) -> RemotePosition:
         return self.tier.position(group)
@@ -85,18 +87,31 @@ class LoggedTier:
         if epoch is None:
             return "refused: another node leads"
         whole = WantedChange(upto, spans, gone, intended)
+        lost = 0
         for wanted in [whole] if at_once else self._one_by_one(whole):
-            (command,) = commands(wanted, self.position(group), epoch)
+            position = self.position(group)
+            (command,) = commands(wanted, position._replace(number=position.number + lost), epoch)
             if self.room is not None:
                 self.room -= 1
                 if self.room < 0:
-                    return "refused: the leadership was lost"
+                    lost += 1
+                    self._late.append((group, command))
+                    continue
             verdict = self.tier.applied(group, command)
             if verdict != RECORDED:
                 return verdict
             self.log.append((group, command))
+        if lost:
+            return "refused: the leadership was lost"
         await self.tier.drained([group])
         return RECORDED
+
+    def decide_late(self) -> None:
+        """The next leader had in its log what was not decided when the leadership was lost."""
+        for group, command in self._late:
+            assert self.tier.applied(group, command) == RECORDED
+            self.log.append((group, command))
+        self._late.clear()
 
     @staticmethod
     def _one_by_one(wanted: WantedChange) -> list[WantedChange]:

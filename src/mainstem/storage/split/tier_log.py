@@ -202,7 +202,10 @@ class LocalTierLog:
         self._uploading: dict[int, _Uploading] = {}
         """By write group."""
         self._to_delete: dict[int, list[str]] = {}
-        """By write group, names that were given up, of which objects may lie in the store."""
+        """By write group, names that were given up, of which objects may lie in the store. Those of another term may
+        have come to count: a change that was under way when the leadership was lost may be in the next leader's log."""
+        self._epochs: dict[int, int] = {}
+        """By write group, the term of what is known here of its uploads."""
         self._done: dict[str, str] = {}
         """Outcomes of what was handed in: whoever lost the answer asks again at once."""
         self._next_group = 0
@@ -298,12 +301,14 @@ class LocalTierLog:
     ) -> TierWork | None:
         """A piece of what is next of a write group; None: there is nothing now."""
         epoch = self._epoch_of(group)
+        if epoch is None or self._epochs.get(group) != epoch:
+            self._forget(group)  # whoever led meanwhile, or leads now, deletes what was uploaded in another term
         if epoch is None:
-            self._forget(group)
             return None
+        self._epochs[group] = epoch
         await self._copying.rule()
         uploading = await self._next_unit(group, epoch, drain=drain)
-        if uploading is None or self._merges.holds_of(group):
+        if uploading is None or self._epoch_of(group) != epoch or self._merges.holds_of(group):
             return None
         await self._delete_given_up(group, place)
         files = self._some(uploading, joined=joined)
@@ -335,9 +340,7 @@ class LocalTierLog:
         """The unit that is on its way, if it is still what is next; another one otherwise. `drain`: however many
         indexes that takes."""
         uploading = self._uploading.get(group)
-        if uploading is not None and uploading.epoch != epoch:
-            self._forget(group)  # whoever led meanwhile, or leads now, deletes what was uploaded in another term
-            uploading = None
+        assert uploading is None or uploading.epoch == epoch, "what is known is of this term"
         if uploading is not None and self._stands(group, uploading):
             self._give_up_piece(group, uploading)
             noted = self._remote.intended(group)
@@ -549,7 +552,7 @@ class LocalTierLog:
 
     def _forget(self, group: int) -> None:
         """Forget a write group that this node does not lead any more, or not in the same term."""
-        for known in (self._uploading, self._to_delete, self.waiting):
+        for known in (self._uploading, self._to_delete, self.waiting, self._epochs):
             known.pop(group, None)
         self._sums.forget(group)
         if self._gaps is not None:
