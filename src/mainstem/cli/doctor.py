@@ -279,7 +279,7 @@ def node_health(address: str) -> Iterator[Check]:
         yield Check("node", CheckState.FAILED, f"{found}: {reason}", "the node's log says more")
     yield from machines(cluster)
     lag = sum(group.lag_bytes for group in split.groups.values())
-    lagging = f"{split.splitter}; {size(lag)} to be split"
+    lagging = f"{split.splitter.removesuffix('.')}; {size(lag)} to be split"
     if split.splitter.startswith(("unavailable", "failed", "restarting")):
         yield Check("splitter", CheckState.WARNING, lagging, "`mainstem split status` says more")
     else:

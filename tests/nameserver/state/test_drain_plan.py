@@ -115,7 +115,7 @@ def standing(voters: set[int], learners: set[int] = frozenset(), silent: set[int
     [
         ((1, 2, 3), standing({1, 2, 3}, silent={2}), "its replica on node 2 does not follow"),
         ((1, 2, 3), None, "no leader of it tells"),
-        ((1, 2, 4), standing({1, 2, 3}, {4}, {4}), "its new replica, on node 4, is not there yet"),
+        ((1, 2, 4), standing({1, 2, 3}, {4}, {4}), "is not there yet; if that lasts, start that node, see that"),
     ],
     ids=["another replica is away", "nobody leads", "the new node died"],
 )

@@ -208,8 +208,9 @@ def stuck(replicas: Collection[int], standing: GroupStanding | None) -> str:
     silent = sorted(set(replicas) - standing.voters - standing.active)
     if silent:
         return (
-            f"its new replica, on node {silent[0]}, is not there yet; if that lasts, start that node, or have another "
-            f"one take its place (mainstem cluster replace {silent[0]} NODE)"
+            f"its new replica, on node {silent[0]}, is not there yet; if that lasts, start that node, see that the "
+            f"split goes on (mainstem split status), or have another node take its place (mainstem cluster replace "
+            f"{silent[0]} NODE)"
         )
     return ""
 
