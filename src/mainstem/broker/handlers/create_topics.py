@@ -39,6 +39,9 @@ _STRICT_FROM_VERSION = 6
 TOPICS_PER_TURN = 200
 """Topics checked or described within one turn of the event loop: about a millisecond."""
 
+REFUSAL_CHARACTERS_MAX = 1000
+"""Of a message. A value of 32,767 bytes that it quotes takes more, escaped, than a string of an answer may have."""
+
 
 async def handle(broker: Broker, request: CreateTopicsRequest, call: RequestContext) -> CreateTopicsResponse:
     pace = broker.turns.pace(TOPICS_PER_TURN)
@@ -229,4 +232,4 @@ def _created_unseen(topic: Topic, *, validate_only: bool) -> CreatableTopicResul
 
 
 def _refused(name: str, error: ErrorCode, message: str) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error, error_message=message)
+    return CreatableTopicResult(name=name, error_code=error, error_message=message[:REFUSAL_CHARACTERS_MAX])
