@@ -6,15 +6,19 @@ import asyncio
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from tests.fakes.object_store import SimulatedBucket, SimulatedObjectStore
 from tests.storage.remote.remote_files import packed, span
 from tests.storage.small_node import SmallNode, simulated
 
 from mainstem.storage.remote.decided.remote_tier import RemoteTier
-from mainstem.storage.remote.remote_upkeep import LOOK_SECONDS, READ_MS_MAX, UPLOAD_MS_MAX
+from mainstem.storage.remote.remote_upkeep import LOOK_SECONDS, READ_MS_MAX, UPLOAD_MS_MAX, RemoteUpkeep
 from mainstem.storage.store_files.object_names import file_objects
 from mainstem.storage.store_files.store_file import StoreFile, segment_name
+from mainstem.storage.write_groups.control import RemoteChanged
+from mainstem.storage.write_groups.write_group import WriteGroup
 
 A, B, C = (packed(name) for name in "abc")
 SEGMENT = segment_name("flights", 0, "ab", 0)
@@ -194,5 +198,40 @@ def test_objects_of_thousands_of_files_go_in_a_few_requests(tmp_path: Path) -> N
         await asyncio.sleep(A_WHILE)
         assert not told.files()
         assert told.store.deletions == 4
+
+    simulated(tmp_path, story, told.prepare)
+
+
+class LosesLeadership:
+    """A tier whose node is deposed while it has a change recorded."""
+
+    def __init__(self, tier: RemoteTier, led: SimpleNamespace) -> None:
+        self._tier = tier
+        self._led = led
+        self.now_ms, self.intended, self.leaving = tier.now_ms, tier.intended, tier.leaving
+
+    async def record(self, group: int, **change: Sequence[str]) -> str:
+        self._led.term += 1
+        return "refused: the leadership was lost"
+
+
+def test_who_is_deposed_while_it_gives_names_up_deletes_nothing_that_comes_to_count(tmp_path: Path) -> None:
+    """The next leader's log has what the last one was about to have counted."""
+    told = Told(tmp_path)
+
+    async def story(node: SmallNode) -> None:
+        now_ms = 0
+        tier = await RemoteTier.open(str(tmp_path / "tier"), lambda: now_ms)
+        assert tier.applied(0, RemoteChanged(1, 7, 0, intended=(A.name,))) == "recorded"
+        now_ms = UPLOAD_MS_MAX
+        assert tier.applied(0, RemoteChanged(2, 7, 0, intended=(B.name,))) == "recorded"
+        told.put(A.name, B.name)
+        led = SimpleNamespace(term=7)
+        deposed = cast("RemoteTier", LosesLeadership(tier, led))
+        await RemoteUpkeep(deposed, told.store, [cast("WriteGroup", led)]).look(0)
+        assert tier.applied(0, RemoteChanged(3, 7, 10, spans=(span(0, 10, B),))) == "recorded"
+        assert tier.counts(0, B.name)
+        assert told.there(B.name)
+        await tier.close()
 
     simulated(tmp_path, story, told.prepare)

@@ -73,15 +73,18 @@ class RemoteUpkeep:
     async def look(self, group: int) -> None:
         """Delete what is due of a write group that this node leads. Raises `StorageError` while the store is out."""
         tier, to_come = self._tier, self._to_come.get(group, {})
+        term = self._groups[group].term
         for name in to_come.keys() - tier.intended(group).keys() - tier.leaving(group).keys():
             del to_come[name]
         abandoned = [
             name
             for name, noted in tier.intended(group).items()
-            if noted.epoch == self._groups[group].term and self._age_ms(group, name, noted) >= UPLOAD_MS_MAX
+            if noted.epoch == term and self._age_ms(group, name, noted) >= UPLOAD_MS_MAX
         ]
         if abandoned:
             await tier.record(group, gone=abandoned)
+            if self._groups[group].term != term:
+                return  # what the next leader's log has of the term may let its names count
         last = [name for name, noted in tier.leaving(group).items() if self._age_ms(group, name, noted) >= READ_MS_MAX]
         once = []
         for name in self._over(group):
