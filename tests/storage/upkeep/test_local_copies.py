@@ -110,6 +110,23 @@ def test_what_the_tier_was_not_told_to_have_stays() -> None:
     story([tiered(1, local_ms=1000)], told)
 
 
+def test_what_is_known_to_be_damaged_in_the_tier_stays() -> None:
+    """The index may still be in memory, or be an object that is whole, when another object of the file is lost."""
+
+    async def told(places: ThreePlaces) -> None:
+        await merged_and_copied(places)
+        places.advance(10_000_000)
+        (name,) = [name for name, rows in places.remote.rows.items() if 1 in rows["base_offset"]]
+        places.remote.damaged.add(name)
+        await places.local_copies.run()
+        assert places.local_offsets(1) == {1}
+        places.remote.damaged.clear()
+        await places.local_copies.run()
+        assert places.local_offsets(1) == set(), "somebody restored the object"
+
+    story([tiered(1, local_ms=1000)], told)
+
+
 def test_files_of_a_span_that_is_not_done_are_no_proof() -> None:
     async def told(places: ThreePlaces) -> None:
         for place in range(2):

@@ -58,6 +58,7 @@ class Remote:
         self.considered = 0
         self.out = False
         """While it is, no index can be read."""
+        self.damaged: set[str] = set()
         self.read: list[str] = []
         self.forgotten: list[str] = []
         self.refusal = ""
@@ -71,6 +72,9 @@ class Remote:
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: object) -> Rows | None:
         self.read.append(name)
         return None if self.out else self.rows.get(name)
+
+    def is_damaged(self, name: str) -> bool:
+        return name in self.damaged
 
     async def forget(self, group: int, names: Sequence[str]) -> str:
         if self.refusal:

@@ -5,7 +5,8 @@ A file of disk 2 goes as a whole, when of each batch in it that is live
 
     its topic goes to the remote tier, and one of the topic's local limits lets the batch go: it is older than
     `local.retention.ms`, or the queue has `local.retention.bytes` on this node behind it
-    the remote tier has it: its index, read from the store, has the batch's offsets
+    the remote tier has it: its index, read from the store, has the batch's offsets, and no file that has some of the
+    blocks there is known to be damaged: an index outlives the batches, in memory or as an object of its own
 
 and when the file's blocks begin before those that the leader is not done with (`upto`). The file's retention class and
 `upto` alone would not do: the leader passed over what was merged under another class, and a later merge, here or on
@@ -355,12 +356,12 @@ class LocalCopies:
 
     async def _are_remote(self, entry: FileRange, rows: Rows) -> bool | None:
         """Whether the remote files of the same blocks have all offsets of these extents; None: that is not known now,
-        as the store is out, or the leader is not done with some of the blocks."""
+        as the store is out, one of the files is damaged, or the leader is not done with some of the blocks."""
         first, last = int(rows["queue_id"][0]), int(rows["queue_id"][-1])
         found: list[Rows] = []
         for name in self._remote_files(entry, first, last):
             remote = await self._remote.rows_of(name, [entry.group], self._placement.groups_at)
-            if remote is None:
+            if remote is None or self._remote.is_damaged(name):
                 return None
             found.append(remote[(remote["queue_id"] >= first) & (remote["queue_id"] <= last)])
         if found and (await beside_if_large(rows, covered, rows, numpy.concatenate(found))).all():

@@ -29,6 +29,9 @@ class RemoteFiles(Protocol):
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:
         """The extents of a file that are of these write groups; None when it is gone or cannot be read now."""
 
+    def is_damaged(self, name: str) -> bool:
+        """Whether a reader of this node has met a file that is lost or damaged, and that is not whole again."""
+
     async def forget(self, group: int, names: Sequence[str]) -> str:
         """As the leader of a write group, have some of its files count no more; their objects are deleted then. Returns
         'recorded', or 'refused: …' with the reason."""
@@ -55,6 +58,9 @@ class TierFiles:
 
     async def rows_of(self, name: str, groups: Sequence[int], groups_at: WriteGroupsAt) -> Rows | None:
         return None if self._stored is None else await self._stored.rows_of(name, groups, groups_at)
+
+    def is_damaged(self, name: str) -> bool:
+        return self._stored is not None and name in self._stored.damaged
 
     async def forget(self, group: int, names: Sequence[str]) -> str:
         return await self._tier.record(group, gone=names)
