@@ -1,7 +1,8 @@
 """Files of the object store that were damaged or lost, and whose objects somebody has restored: they are whole again.
 
 While a file is noted as damaged no merge takes it, and what memory and disk 1 hold of it may be its damaged bytes. So
-each such file is read whole and checked once, and then whenever one of its objects has changed, appeared or gone.
+each such file is read whole and checked once, and then whenever one of its objects has changed, appeared or gone. One
+that was found whole is forgotten: a read that had begun before may note it anew.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class RestoredObjects:
                 self._checked.pop(name, None)
                 return
             if all(one.advice == KAFKA_INDEX_ADVICE for one in found):
+                del self._checked[name]
                 await self._history.whole_again(name, "every byte of its objects was read, and passes its checks")
 
     async def _tags(self, group: int, name: str) -> Tags:
