@@ -128,12 +128,24 @@ def test_a_marker_of_a_deposed_coordinator_ends_no_later_transaction() -> None:
     it = Machine()
     it.commit(5)
     assert it.end(commit=True, coordinator_epoch=4) is ErrorCode.NONE
-    assert it.commit(9) is ErrorCode.NONE, "the next transaction of an older client has the same epoch"
+    assert it.commit(9, coordinator_epoch=-1) is ErrorCode.NONE, "an older client's next transaction has the same epoch"
     assert it.end(commit=True, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
     assert it.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert it.fetched() == (5, ErrorCode.NONE)
     assert it.end(commit=False, coordinator_epoch=5) is ErrorCode.NONE
     assert it.fetched(stable=True) == (5, ErrorCode.NONE)
+
+
+def test_a_deposed_coordinator_that_takes_an_ended_transaction_for_open_lets_no_offset_wait() -> None:
+    """Nobody would end it, or the producer's next transaction would commit it."""
+    it = Machine()
+    it.commit(5, coordinator_epoch=4)
+    assert it.end(commit=True, coordinator_epoch=5) is ErrorCode.NONE
+    assert it.commit(2, coordinator_epoch=4) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert it.fetched(stable=True) == (5, ErrorCode.NONE)
+    assert it.commit(9, coordinator_epoch=5) is ErrorCode.NONE
+    assert it.end(commit=True, coordinator_epoch=5) is ErrorCode.NONE
+    assert it.fetched(stable=True) == (9, ErrorCode.NONE)
 
 
 def test_a_marker_of_a_deposed_coordinator_ends_no_later_transaction_after_a_restart_either() -> None:
@@ -162,9 +174,9 @@ def test_an_administrator_who_has_no_epoch_ends_what_hangs() -> None:
     it = Machine()
     it.commit(5)
     it.end(commit=True, coordinator_epoch=4)
-    it.commit(9)
+    it.commit(9, coordinator_epoch=4)
     assert it.end(commit=False, coordinator_epoch=-1) is ErrorCode.NONE
-    assert it.commit(11) is ErrorCode.NONE
+    assert it.commit(11, coordinator_epoch=-1) is ErrorCode.NONE
     assert it.end(commit=True, coordinator_epoch=3) is ErrorCode.TRANSACTION_COORDINATOR_FENCED, "known still"
 
 

@@ -6,7 +6,8 @@ one is told to ask again (KIP-447).
 
 A producer is asked for at its transaction's coordinator before its offsets are taken in. The transaction may end
 meanwhile, and its marker be applied before its offsets arrive, which would wait forever then. So the machine counts the
-markers: an offset is refused where a marker of its producer was applied since the question was asked.
+markers: an offset is refused where a marker of its producer was applied since the question was asked, or where a later
+coordinator than the one that answered had one applied.
 
 Producers of older clients have the same epoch in one transaction after the other. A marker of a coordinator that was
 deposed, and stood still meanwhile, could end the next transaction's offsets. So the machine knows the coordinator epoch
@@ -139,15 +140,17 @@ class PendingOffsets:
         its way for long, and means a transaction that is over. Administrators have no epoch, -1."""
         return 0 <= coordinator_epoch < self._ended.get(producer_id, NO_MARKER).coordinator_epoch
 
-    def refusal(self, producer_id: int, epoch: int, asked_at: int) -> ErrorCode:
-        """Whether offsets of a producer came too late, if its coordinator was asked after so many markers; -1: before
-        the log was loaded, which knows nothing of the markers before."""
+    def refusal(self, producer_id: int, epoch: int, asked_at: int, coordinator_epoch: int) -> ErrorCode:
+        """Whether offsets of a producer came too late, if its coordinator, of this epoch, was asked after so many
+        markers; -1: before the log was loaded, which knows nothing of the markers before. A transaction that a deposed
+        coordinator takes for open may be over: its producer is to ask again."""
         number, last_epoch, _ = self._ended.get(producer_id, NO_MARKER)
         if epoch < last_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if asked_at < 0:  # the log has been loaded since
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if number > asked_at or self._forgotten_upto > asked_at:
+        overtaken = number > asked_at or self._forgotten_upto > asked_at
+        if overtaken or self.is_deposed(producer_id, coordinator_epoch):
             return ErrorCode.CONCURRENT_TRANSACTIONS
         return ErrorCode.NONE
 

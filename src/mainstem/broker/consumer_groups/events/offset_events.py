@@ -66,7 +66,8 @@ class OffsetEvents:
         after `asked_at` markers. Topics are given by name."""
         step = self._frame.begin(now)
         group = self._state.any_group(request.group_id)
-        code = self._state.pending.refusal(request.producer_id, request.producer_epoch, asked_at)
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        code = self._state.pending.refusal(producer_id, epoch, asked_at, coordinator_epoch)
         code = code or pending_offsets.commit_error(group, request)
         wanted = sum(len(topic.partitions) for topic in request.topics)
         if code is ErrorCode.NONE and self._state.pending.count + wanted > self._frame.config.pending_offsets_max:
