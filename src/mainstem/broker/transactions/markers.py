@@ -1,11 +1,16 @@
 """The markers of one transaction: those of its queues are written by the storage, the offsets that it committed for a
-consumer group come into force, or are dropped, at that group's coordinator."""
+consumer group come into force, or are dropped, at that group's coordinator.
+
+A partition that this node does not know is deleted, or so new that this node has yet to hear of it: the leader of a
+partition adds it to a transaction, and knows of it earlier perhaps. So the coordinator takes no partition for deleted
+before its node knows all that was committed of the metadata.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.transactions.asking import ask
@@ -32,7 +37,8 @@ _OFFSETS_DONE = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, Err
 
 class NodeMarkers:
     """Implements `completion.MarkerWriting`. `offsets_topic` is the topic of the consumer groups' coordinator;
-    `coordinator_of` gives the node that has one of its partitions, -1: none now."""
+    `coordinator_of` gives the node that has one of its partitions, -1: none now; `metadata_current` returns once this
+    node knows all changes of the metadata made before the call, or raises `MainstemError`."""
 
     def __init__(
         self,
@@ -41,23 +47,42 @@ class NodeMarkers:
         calls: BrokerCalls,
         offsets_topic: str,
         coordinator_of: Callable[[int], int],
+        metadata_current: Callable[[], Awaitable[None]],
     ) -> None:
         self._metadata = metadata
         self._queues = queues
         self._calls = calls
         self._offsets_topic = offsets_topic
         self._coordinator_of = coordinator_of
+        self._metadata_current = metadata_current
 
     async def write(
         self, transaction: Transaction, coordinator_epoch: int, partitions: Iterable[TopicPartition]
     ) -> set[TopicPartition]:
         wanted = sorted(partitions)
         groups = [each for each in wanted if each[0] == self._offsets_topic]
+        queues = [each for each in wanted if each not in groups]
+        known = [each for each in queues if self._exists(each)]
         left = await asyncio.gather(
-            self._write_queues(transaction, coordinator_epoch, [each for each in wanted if each not in groups]),
+            self._write_queues(transaction, coordinator_epoch, known),
+            self._not_deleted([each for each in queues if each not in known]),
             *(self._end_offsets(transaction, coordinator_epoch, index) for _, index in groups),
         )
         return set().union(*left)
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        topic = self._metadata.topic(partition[0])
+        return topic is not None and partition[1] < topic.partitions
+
+    async def _not_deleted(self, unknown: list[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions that this node does not know that are yet to be written: it had not heard of them."""
+        if unknown:
+            try:
+                await self._metadata_current()
+            except MainstemError as failure:
+                logger.debug("markers of partitions that are not known here: %s", failure)
+                return set(unknown)
+        return {each for each in unknown if self._exists(each)}
 
     async def _write_queues(
         self, transaction: Transaction, coordinator_epoch: int, wanted: list[TopicPartition]

@@ -269,7 +269,9 @@ def _transactions(
     config, lookups = setup.config, nameserver.lookups
     others = None if nameserver.others is None else nameserver.others.calls
     calls = NodeBrokerCalls(config.node_id, others)
-    markers = NodeMarkers(lookups, store.markers, calls, OFFSETS_TOPIC, groups.served.leader_at)
+    markers = NodeMarkers(
+        lookups, store.markers, calls, OFFSETS_TOPIC, groups.served.leader_at, nameserver.waits.current
+    )
     served = ServedTransactions(node, config.transactions, markers)
     coordinator = TransactionCoordinator(
         served, config.transactions, nameserver.administration.allocate_producer_id, lambda: lookups.feature_level
