@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import product
 
 import msgspec
 import pytest
@@ -204,6 +206,30 @@ def test_the_power_may_go_at_every_step() -> None:
             except PowerLoss:
                 disk.crash()
             assert run(nothing, disk).drawn[:1] == first.drawn
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["power lost", "killed"])
+def test_the_power_may_go_in_two_starts_in_a_row(killed: bool) -> None:
+    """The second leaves the copy alone that the first one left whole: the file would remember nothing. A killed process
+    may have left that copy in memory alone."""
+
+    async def remember_anew(file: StartsFile) -> None:
+        """It takes some pages, and is rarely whole on the disk by chance."""
+        await file.save(Remembers(3, [RANDOMNESS.randbytes(8) for _ in range(1000)]))
+
+    for first_cut, second_cut in product(range(1, 5), repeat=2):
+        disk = SimulatedFiles(first_cut * 5 + second_cut)
+        run(remember_anew, disk)
+        for cut_after, keep_all in ((first_cut, killed), (second_cut, False)):
+
+            async def cut(file: StartsFile, disk: SimulatedFiles = disk, cut_after: int = cut_after) -> None:
+                disk.cut_power(after=cut_after)
+                await remember_anew(file)
+
+            with suppress(PowerLoss):
+                run(cut, disk)
+            disk.crash(keep_all=keep_all)
+        assert len(run(nothing, disk).drawn) == 1000
 
 
 def test_a_file_of_which_nothing_is_whole_remembers_nothing_and_is_found_out() -> None:

@@ -1,7 +1,7 @@
 """`<write_dir>/starts` keeps on disk what a node remembers of starts (`starts`).
 
-Two copies, at 0 and at `COPY_BYTES`, each written and synced before the next; of the whole copies the one with the
-higher sequence counts: counts:
+Two copies, at 0 and at `COPY_BYTES`, each written and synced before the next, first the one that may be torn or older;
+of the whole copies the one with the higher sequence counts:
 
     magic (8 bytes) · CRC32C of all that follows (u32) · bytes of the content (u32) · sequence (u64) · content (msgpack)
 
@@ -41,10 +41,12 @@ log = logging.getLogger(__name__)
 class StartsFile:
     """The open file and its content. Made by `open`; each start calls `begin` first of all."""
 
-    def __init__(self, file: File, sequence: int, remembers: Remembers) -> None:
+    def __init__(self, file: File, sequence: int, remembers: Remembers, next_place: int) -> None:
         self.remembers = remembers
         self._file = file
         self._sequence = sequence
+        self._next_place = next_place
+        """Byte of the copy that is written next: the other one, if there is any, is whole, and on the disk."""
         self._turn = asyncio.Lock()
         self._found_out = False
         """This run found out that the node has forgotten everything: nodes that do not know that yet do not
@@ -63,11 +65,12 @@ class StartsFile:
             content = await file.read(0, 2 * COPY_BYTES)
             if len(content) < 2 * COPY_BYTES:
                 await file.size(truncate_to=2 * COPY_BYTES)
-            copies = [_copy(content[start : start + COPY_BYTES]) for start in (0, COPY_BYTES)]
-            whole = [copy for copy in copies if copy is not None]
+            await file.sync()  # a killed process may leave a copy that is not on the disk yet
+            copies = [(place, _copy(content[place : place + COPY_BYTES])) for place in (0, COPY_BYTES)]
+            whole = [(place, *copy) for place, copy in copies if copy is not None]
             if not whole and content.strip(b"\0"):
                 log.error("%s: neither copy is whole; the other nodes are asked what this one has forgotten", NAME)
-            sequence, remembers = max(whole, key=lambda copy: copy[0], default=(0, Remembers()))
+            place, sequence, remembers = max(whole, key=lambda copy: copy[1], default=(COPY_BYTES, 0, Remembers()))
             if remembers.drawn and node_id is not None and remembers.node_id != node_id:
                 raise ForeignDirectory(
                     f"{NAME} belongs to node {remembers.node_id}, the configuration says node {node_id}: put this "
@@ -76,7 +79,7 @@ class StartsFile:
         except BaseException:
             await file.close()
             raise
-        return cls(file, sequence, remembers)
+        return cls(file, sequence, remembers, COPY_BYTES - place)
 
     async def begin(
         self, node_id: int, boot: str, randbytes: Callable[[int], bytes], *, acknowledges_unsynced: bool
@@ -213,8 +216,9 @@ class StartsFile:
         if len(copy) > COPY_BYTES:
             raise MetadataUnavailable(f"{NAME}: {len(copy)} bytes are more than it has room for")
         try:
-            for place in (0, COPY_BYTES):
-                await self._file.write(place, [copy], sync=True)
+            for _ in range(2):
+                await self._file.write(self._next_place, [copy], sync=True)
+                self._next_place = COPY_BYTES - self._next_place
         except OSError as error:
             raise MetadataUnavailable(f"{NAME} cannot be written: {error}") from error
         self._sequence += 1

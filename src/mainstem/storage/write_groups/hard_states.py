@@ -1,7 +1,7 @@
 """Keeps what the consensus of a node's write groups must remember: per write group its term, and its vote in that term.
 
-One file, `hard_states`, has two copies. A save writes and syncs the first, then the second; the node acts on it only
-when both are on the disk:
+One file, `hard_states`, has two copies. A save writes and syncs one, then the other, and begins with the one that may
+be torn or older; the node acts on it only when both are on the disk:
 
     magic (8 bytes) · CRC32C of all up to the seal (u32) · groups (u32) · sequence (u64) ·
     per group: number (u32) · how it began here (u16) · founders (u16) · term (u64) · vote (u64, 0: nobody) ·
@@ -74,6 +74,8 @@ class HardStates:
         self._left = newest.left
         self._returned = newest.returned
         self._founders = newest.founders
+        self._next_place = COPY_BYTES - newest.place
+        """Byte of the copy that is written next: the other one is whole, and on the disk."""
         self._turn = asyncio.Lock()
 
     @classmethod
@@ -91,6 +93,7 @@ class HardStates:
                 )
             if len(content) < 2 * COPY_BYTES:  # terms and votes must be writable on a full disk, too
                 await file.size(truncate_to=2 * COPY_BYTES)
+            await file.sync()  # a killed process may leave a copy that is not on the disk yet
         except BaseException:
             await file.close()
             raise
@@ -167,8 +170,9 @@ class HardStates:
         seal = SEAL.pack(SEAL_MAGIC, self.sequence, self.nonce, self._node_id, checksum)
         copy = FRAME.pack(MAGIC, checksum) + content + seal + SEAL_CRC.pack(crc32c(seal))
         try:
-            for place in (0, COPY_BYTES):  # one after the other: a stop in between leaves one copy whole
-                await self._file.write(place, [copy], sync=True)
+            for _ in range(2):  # one after the other: a stop in between leaves one copy whole
+                await self._file.write(self._next_place, [copy], sync=True)
+                self._next_place = COPY_BYTES - self._next_place
         except OSError as error:
             raise StorageFailed(f"{NAME}: terms and votes cannot be written: {error}") from error
 
@@ -208,12 +212,14 @@ class HardStatesCopy(NamedTuple):
     """Id of the node it belongs to; 0: not recorded."""
     nonce: bytes = b""
     """The nonce of the start that saved it; empty: not recorded."""
+    place: int = COPY_BYTES
+    """Byte at which it begins."""
 
 
 def _newest(content: bytes) -> HardStatesCopy:
     """The copy that counts; an empty copy where none was ever saved. Raises `FormatError`."""
     parts = [content[start : start + COPY_BYTES] for start in (0, COPY_BYTES)]
-    copies = [_copy(part) for part in parts]
+    copies = [_copy(part, place) for place, part in zip((0, COPY_BYTES), parts, strict=True)]
     whole = [copy for copy in copies if copy is not None]
     if not content.strip(b"\0"):
         return HardStatesCopy(0, {}, set(), set(), {}, set())
@@ -238,13 +244,13 @@ def _newest(content: bytes) -> HardStatesCopy:
     return newest
 
 
-def _copy(content: bytes) -> HardStatesCopy | None:
-    """Parse one copy; None when it is not whole."""
+def _copy(content: bytes, place: int) -> HardStatesCopy | None:
+    """Parse the copy that begins at this byte; None when it is not whole."""
     if len(content) < FRAME.size + SIZES.size:
         return None
     magic, checksum = FRAME.unpack_from(content)
     count, sequence = SIZES.unpack_from(content, FRAME.size)
-    copy = HardStatesCopy(sequence, {}, set(), set(), {}, set())
+    copy = HardStatesCopy(sequence, {}, set(), set(), {}, set(), place=place)
     kinds = {LATER: copy.came_later, LEFT: copy.left, RETURNED: copy.returned}
     end = FRAME.size + SIZES.size
     for _ in range(count):
