@@ -212,13 +212,18 @@ def test_whole_files_and_a_store_that_is_out_are_refused_and_nothing_is_given_up
     simulated(tmp_path, story, prepare)
 
 
-def test_a_file_of_which_disk_2_has_the_records_is_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked_late", [False, True], ids=["tiered", "tiered-later"])
+def test_a_file_of_which_disk_2_has_the_records_is_not_lost(tmp_path: Path, *, asked_late: bool) -> None:
+    """Files of a topic that asked for the tier when they were there already have another class on disk 2."""
+    tiered = topic(1, 2, retention_ms=-1, remote_storage_enable=True, local_retention_ms=1000)
+
     def prepare(node: SmallNode) -> None:
         with_bucket(node)
-        node.topics = [topic(1, 2, retention_ms=-1, remote_storage_enable=True, local_retention_ms=1000)]
+        node.topics = [topic(1, 2, retention_ms=-1) if asked_late else tiered]
 
     async def story(node: SmallNode) -> None:
         await split_in_parts(node, 3, 10)
+        node.topics = [tiered]
         ranges = local_ranges(node)
         files = await tier(node, ranges)
         assert isinstance(node.remote_store, SimulatedObjectStore)

@@ -23,6 +23,7 @@ from mainstem.rpc.messages.repair import FETCH_STRETCHES, FetchStretches
 from mainstem.rpc.messages.tier import GivenUpFile
 from mainstem.rpc.other_nodes import Calls
 from mainstem.storage.errors import OutOfReach, StorageError
+from mainstem.storage.extents.extent_index import QueueIds
 from mainstem.storage.queue_store.copies.file_mending import STRETCH
 from mainstem.storage.queue_store.store import QueueStore
 from mainstem.storage.remote.decided.remote_state import RECORDED
@@ -164,7 +165,8 @@ class GivenUpFiles:
 
 
 class LocalAndOtherCopies:
-    """`KeepsCopies` of a remote tier: files that were uploaded stay on disk 2 of each replica for a while."""
+    """`KeepsCopies` of a remote tier: files that were uploaded stay on disk 2 of each replica for a while. Their class
+    does not tell which: a topic may have asked for the tier when they were there already."""
 
     def __init__(
         self,
@@ -183,14 +185,7 @@ class LocalAndOtherCopies:
 
     async def holder(self, group: int, after: int, upto: int, file: StoreFile, without: Collection[int]) -> str:
         for entry in self._store.manifest.ranges(group):
-            own = self._store.manifest.files.get(entry.name)
-            if (
-                own is not None
-                and entry.after < upto
-                and entry.upto > after
-                and own.retention_class.endswith(REMOTE_CLASS_SUFFIX)
-                and entry.name not in self._store.damaged
-            ):
+            if entry.after < upto and entry.upto > after and await self._has_here(entry.name, file):
                 return f"disk 2 of node {self._node_id} has records of the same blocks in {entry.name}: try again later"
         for node_id in sorted(set(self._others(group)) - {self._node_id, *without}):
             try:
@@ -204,10 +199,22 @@ class LocalAndOtherCopies:
                 return f"node {node_id} has records of the same blocks on its disk 2, and serves them when it leads"
         return ""
 
+    async def _has_here(self, name: str, file: StoreFile) -> bool:
+        """Whether a file of disk 2 that has some of the blocks may have records of a lost one."""
+        own = self._store.manifest.files.get(name)
+        if own is None or name in self._store.damaged:
+            return False
+        if own.retention_class.endswith(REMOTE_CLASS_SUFFIX):
+            return True
+        try:
+            index = await self._store.stored.open_files.index(self._store.stored.search.known(name), keep=False)
+        except (StorageError, OSError):  # noted there as damaged
+            return False
+        return self._may_be_of(file, index.queues()[0])
+
     async def _has(self, node_id: int, group: int, after: int, upto: int, file: StoreFile) -> bool:
         if self._calls is None:
             return False
-        tiered = {topic.number for topic in self._topics() if topic.settings.remote_storage_enable}
         request = FetchStretches(group, after, upto)
         async with aclosing(
             self._calls.stream(node_id, FETCH_STRETCHES, request, timeout_seconds=CALL_SECONDS_MAX)
@@ -215,12 +222,16 @@ class LocalAndOtherCopies:
             async for message, attachment in replies:
                 if not isinstance(attachment, (bytes, bytearray, memoryview)) or crc32c(attachment) != message.crc:
                     raise ValueError("what it says fails its checksum")
-                queue_ids = numpy.unique(numpy.frombuffer(attachment, STRETCH)["queue_id"])
-                if file.group >= 0:
-                    queue_ids = queue_ids[(queue_ids >= file.first_queue) & (queue_ids <= file.last_queue)]
-                if any(topic_number_of(queue_id) in tiered for queue_id in queue_ids.tolist()):
+                if self._may_be_of(file, numpy.unique(numpy.frombuffer(attachment, STRETCH)["queue_id"])):
                     return True
         return False
+
+    def _may_be_of(self, file: StoreFile, queue_ids: QueueIds) -> bool:
+        """Whether one of these queues may be in a lost file."""
+        tiered = {topic.number for topic in self._topics() if topic.settings.remote_storage_enable}
+        if file.group >= 0:
+            queue_ids = queue_ids[(queue_ids >= file.first_queue) & (queue_ids <= file.last_queue)]
+        return any(topic_number_of(queue_id) in tiered for queue_id in queue_ids.tolist())
 
 
 class NoCopies:
