@@ -202,6 +202,24 @@ def test_objects_of_thousands_of_files_go_in_a_few_requests(tmp_path: Path) -> N
     simulated(tmp_path, story, told.prepare)
 
 
+def test_an_upload_of_a_day_that_comes_to_count_at_the_last_moment_is_not_given_up(tmp_path: Path) -> None:
+    """The upkeep waits while another change is recorded."""
+    told = Told(tmp_path)
+
+    async def story(node: SmallNode) -> None:
+        tier, upkeep = node.storage.remote, node.storage.remote_upkeep
+        assert upkeep is not None
+        assert await tier.record(0, intended=[A.name, B.name]) == "recorded"
+        told.put(A.name, B.name)
+        told.days = 1
+        counted, _ = await asyncio.gather(tier.record(0, upto=10, spans=[span(0, 10, A)]), upkeep.look(0))
+        assert counted == "recorded"
+        assert tier.counts(0, A.name)
+        assert (told.there(A.name), told.there(B.name)) == (True, False)
+
+    simulated(tmp_path, story, told.prepare)
+
+
 class LosesLeadership:
     """A tier whose node is deposed while it has a change recorded."""
 
@@ -210,7 +228,7 @@ class LosesLeadership:
         self._led = led
         self.now_ms, self.intended, self.leaving = tier.now_ms, tier.intended, tier.leaving
 
-    async def record(self, group: int, **change: Sequence[str]) -> str:
+    async def abandon(self, group: int, names: Sequence[str]) -> str:
         self._led.term += 1
         return "refused: the leadership was lost"
 

@@ -82,7 +82,7 @@ class RemoteUpkeep:
             if noted.epoch == term and self._age_ms(group, name, noted) >= UPLOAD_MS_MAX
         ]
         if abandoned:
-            await tier.record(group, gone=abandoned)
+            await tier.abandon(group, abandoned)
             if self._groups[group].term != term:
                 return  # what the next leader's log has of the term may let its names count
         last = [name for name, noted in tier.leaving(group).items() if self._age_ms(group, name, noted) >= READ_MS_MAX]

@@ -353,7 +353,19 @@ class RemoteTier:
         Raises `StorageError` when it counts, and this node cannot write it to its manifest.
         """
         wanted = WantedChange(upto, spans, gone, intended, deleted, given_up)
+        return await self._record(group, lambda: wanted, at_once=at_once)
+
+    async def abandon(self, group: int, names: Sequence[str]) -> str:
+        """Have the log of a write group, which this node leads, say that these intended files are given up, but for
+        those that come to count while this waits for another change. Returns and raises as `record`."""
+        return await self._record(
+            group, lambda: WantedChange(0, gone=[name for name in names if name in self.intended(group)])
+        )
+
+    async def _record(self, group: int, wanted_of: Callable[[], WantedChange], *, at_once: bool = False) -> str:
+        """As `record`; `wanted_of` is asked when no other change of the write group is under way."""
         async with self._recording.setdefault(group, asyncio.Lock()):
+            wanted = wanted_of()
             refusal = self._refusal(group, wanted) or await self._propose(group, wanted, at_once=at_once)
             if refusal:
                 return f"refused: {refusal}"
