@@ -3,6 +3,8 @@ on."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from tests.broker.consumer_groups.coordinators.cluster_of_one import ClusterOfOne, simulated
 from tests.broker.consumer_groups.coordinators.test_coordinator import CONFIG, commit, fetch, loaded, queue_of
@@ -13,7 +15,7 @@ from mainstem.broker.machines.coordinator_topic import coordinator_partition_of
 from mainstem.broker.machines.result import UnknownRecord
 from mainstem.model import FeatureLevel, Outcome
 from mainstem.protocol.error_codes import ErrorCode
-from mainstem.protocol.messages.consumer_offsets import OffsetCommitKey, write_key
+from mainstem.protocol.messages.consumer_offsets import GroupMetadataKey, OffsetCommitKey, write_key
 from mainstem.protocol.records import NewRecord, Record, build_batch, read_records, stored_batches
 
 KEY = b"\x00\x6fa kind of a later version"
@@ -90,6 +92,21 @@ def test_a_newer_value_takes_the_place_of_one_that_is_known() -> None:
     assert not table.machine.state.unknown
     table.restart()
     assert table.fetch() == {("flights", 2): 8, ("flights", 3): 6}
+
+
+def test_a_snapshot_has_the_offsets_of_a_group_whose_members_a_later_version_wrote() -> None:
+    table = Transcript()
+    table.commit({("flights", 2): 5, ("flights", 3): 6})
+    of_members = UnknownRecord(write_key(GroupMetadataKey(group=GROUP)), VALUE_OF_LATER, 9)
+    table.log.append(of_members)
+    table.restart()
+    assert table.fetch() == {("flights", 2): 5, ("flights", 3): 6}
+    machine = table.machine
+    snapshot: list[Any] = [record for section in machine.sections() for record in machine.snapshot(section)]
+    table.log[:] = snapshot
+    assert of_members in table.log
+    table.restart()
+    assert table.fetch() == {("flights", 2): 5, ("flights", 3): 6}
 
 
 def test_they_are_read_and_written_as_they_are() -> None:

@@ -177,7 +177,12 @@ class LoggedState:
         group = self.modern.pop(group_id, None)
         if group is not None:
             group.abandon()
-        if self.offsets.has(group_id) and group_id not in self.streams:
+        self._adopt_offsets(group_id)
+
+    def _adopt_offsets(self, group_id: str) -> None:
+        """A group is gone: its offsets, if there are any, belong to a classic one, in whose section a snapshot has
+        them."""
+        if self.offsets.has(group_id) and group_id not in self.modern and group_id not in self.streams:
             self.classic_group(group_id)
 
     def _replay_shared(self, record: ShareRecord) -> None:
@@ -208,8 +213,7 @@ class LoggedState:
         group = self.streams.pop(group_id, None)
         if group is not None:
             group.abandon()
-        if self.offsets.has(group_id) and group_id not in self.modern:
-            self.classic_group(group_id)
+        self._adopt_offsets(group_id)
 
     def _replay_unknown(self, record: UnknownRecord) -> None:
         """Keep a record of a later version; what was known under its key no longer holds."""
@@ -222,6 +226,7 @@ class LoggedState:
                 self.offsets.replay(OffsetRecord(key, None))
             elif isinstance(key, GroupMetadataKey):
                 self._forget(key.group)
+                self._adopt_offsets(key.group)
             elif isinstance(key, PendingOffsetKey):
                 self.pending.replay(PendingRecord(key, None))
             elif isinstance(key, ShareKey):
