@@ -279,10 +279,23 @@ def test_retention_moves_the_window() -> None:
     table.begin(10)
     table.acquire("ada", 0, [BatchSpan(0, 9)], 1)
     assert table.begin(20, log_start=6) == 10
-    assert table.acknowledge("ada", (4, 6, (ACCEPT,))) is ErrorCode.INVALID_RECORD_STATE
+    assert table.acknowledge("ada", (4, 5, (ACCEPT,))) is ErrorCode.INVALID_RECORD_STATE
     assert table.acknowledge("ada", (6, 6, (RELEASE,))) is ErrorCode.NONE
     table.failover()
     assert table.begin(20, log_start=6) == 6
+
+
+@pytest.mark.parametrize("accepted", [(ACCEPT,), (ACCEPT, REJECT, ACCEPT, ACCEPT, ACCEPT, REJECT, ACCEPT, ACCEPT)])
+def test_a_batch_whose_first_records_retention_took_is_acknowledged_from_there_on(accepted: tuple[int, ...]) -> None:
+    table = Table()
+    table.begin(10)
+    table.acquire("ada", 0, [BatchSpan(0, 9)], 1)
+    assert table.begin(20, log_start=4) == 10
+    assert table.acknowledge("bob", (0, 7, accepted)) is ErrorCode.INVALID_RECORD_STATE
+    assert table.acknowledge("ada", (0, 7, accepted)) is ErrorCode.NONE
+    assert table.acknowledge("ada", (0, 7, accepted)) is ErrorCode.INVALID_RECORD_STATE, "nothing of it is left"
+    table.failover()
+    assert table.begin(20, log_start=4) == 8, "what was worked on is given out no more"
 
 
 def test_windows_of_a_group_or_a_topic_are_forgotten() -> None:

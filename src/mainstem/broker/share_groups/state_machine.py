@@ -159,12 +159,13 @@ class ShareStateMachine(WindowLog):
         now: Moment,
     ) -> Result:
         """A member says what becomes of records that it has. The answer is an `ErrorCode`; with an error nothing of it
-        is done."""
+        is done. Retention may have taken the first records of a batch meanwhile: what it says of the others counts, as
+        in Kafka."""
         result, window = Result(), self.windows.get(key)
         if window is None:
             result.answers.append(Answer(ticket, ErrorCode.INVALID_RECORD_STATE))
             return self._finish(result)
-        parts = list(_parts(batches))
+        parts = list(_parts(batches, window.start))
         last_before, renewals = -1, self._config_of(key.group_id).renewals
         for first, last, kind in parts:
             is_refused = kind == RENEW and not renewals
@@ -317,15 +318,17 @@ class ShareStateMachine(WindowLog):
         return WindowState(epochs.state, epochs.leader, window.start, window.batches(), window.done)
 
 
-def _parts(batches: Sequence[AcknowledgementBatch]) -> Iterator[tuple[int, int, int]]:
-    """Neighbouring offsets that become the same: first, last, and what."""
+def _parts(batches: Sequence[AcknowledgementBatch], start: int) -> Iterator[tuple[int, int, int]]:
+    """Neighbouring offsets that become the same: first, last, and what. The window begins at `start`: of a batch that
+    begins before it and reaches it, the offsets before it are left out."""
     for batch in batches:
         types = batch.acknowledge_types
+        reaches = batch.first_offset < start <= batch.last_offset
+        begin = start - batch.first_offset if reaches else 0
         if len(types) == 1:
-            yield batch.first_offset, batch.last_offset, types[0]
+            yield batch.first_offset + begin, batch.last_offset, types[0]
             continue
-        begin = 0
-        for index in range(1, len(types) + 1):
+        for index in range(begin + 1, len(types) + 1):
             if index == len(types) or types[index] != types[begin]:
                 yield batch.first_offset + begin, batch.first_offset + index - 1, types[begin]
                 begin = index
