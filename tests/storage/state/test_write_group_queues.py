@@ -60,7 +60,8 @@ def test_log_starts_are_told_of_queues_that_left_with_nothing_behind() -> None:
     assert len(left | {slot_of(ELSEWHERE)}) == 3
 
     async def told(later: set[int]) -> list[list[int]]:
-        pieces = [piece async for piece in write_group_queues.log_starts_left(table, placement, first, left, later)]
+        rows = write_group_queues.log_starts_left(table, placement, first, left, lambda: later)
+        pieces = [piece async for piece in rows]
         return numpy.frombuffer(b"".join(pieces), numpy.int64).reshape(-1, 3).tolist()
 
     assert asyncio.run(told(set())) == [[HERE, 11, 11]], "the other one is told with its end"

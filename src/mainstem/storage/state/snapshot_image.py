@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -140,7 +141,7 @@ async def parts(
         totals[MOVES] = totals.get(MOVES, 0) + len(piece)
         yield Reply(_part(name, MOVES, crc=crc32c(piece)), piece)
     if with_state:
-        placement, later = moves.placement, moves.comes_later(group.group, name.index)
+        placement, later = moves.placement, partial(moves.comes_later, group.group, name.index)
         left = moves.left.get(group.group, {}).keys()
         for kind, pieces in (
             (PRODUCERS, _producers(producers, group, name.index)),

@@ -45,6 +45,10 @@ from mainstem.storage.state.queue_scan import chunks
 Belongs = Callable[[QueueIds], numpy.typing.NDArray[numpy.bool_]]
 """Tells which of these queues belong to the write group."""
 
+Later = Callable[[], Collection[int]]
+"""The slots that came to the write group later than what is told of it. They are asked for in each turn, as slots come
+between two."""
+
 ROWS_PER_TURN = 1024
 """Queues placed between two turns: at worst each is of another topic, which costs a look-up."""
 
@@ -71,11 +75,11 @@ async def rows(table: QueueTable, belongs: Belongs) -> AsyncIterator[bytes]:
             await asyncio.sleep(0)
 
 
-def in_group(placement: Placement, group: int, later: Collection[int] = ()) -> Belongs:
+def in_group(placement: Placement, group: int, later: Later = frozenset) -> Belongs:
     """Tells which queues are in a write group, by the logs here, but for those of the slots that came `later`."""
-    but = numpy.array(sorted(later), numpy.intp)
 
     def belongs(queue_ids: QueueIds) -> numpy.typing.NDArray[numpy.bool_]:
+        but = numpy.array(sorted(later()), numpy.intp)
         found: numpy.typing.NDArray[numpy.bool_] = placement.groups_of(queue_ids) == group
         return found & ~numpy.isin(slots_in(queue_ids), but) if len(but) else found
 
@@ -94,12 +98,12 @@ def only_in_group(placement: Placement, group: int) -> Belongs:
 
 
 async def rows_left(
-    table: QueueTable, placement: Placement, group: int, later: Collection[int] = ()
+    table: QueueTable, placement: Placement, group: int, later: Later = frozenset
 ) -> AsyncIterator[bytes]:
     """Yield the queues that were in a write group and have gone on, with their ends there, in pieces as `rows`, but for
     those of the slots that came `later`."""
     gone: list[tuple[numpy.int64, int, int]] = []
-    for queue_id, end in _ends_left(placement, group, later).items():
+    for queue_id, end in _ends_left(placement, group, later()).items():
         slot = table.find(queue_id)
         if slot != NO_SLOT:
             gone.append((numpy.uint64(queue_id).astype(numpy.int64), end, min(table.get(slot, LOG_START), end)))
@@ -119,7 +123,7 @@ def _ends_left(placement: Placement, group: int, later: Collection[int]) -> dict
 
 
 async def log_starts_left(
-    table: QueueTable, placement: Placement, group: int, slots: Collection[int], later: Collection[int]
+    table: QueueTable, placement: Placement, group: int, slots: Collection[int], later: Later
 ) -> AsyncIterator[bytes]:
     """Yield the log starts of the other queues of slots that have left a write group at some time, in pieces as `rows`,
     and no ends behind them. Nothing else may tell who gets the snapshot how far records were deleted of a queue that
@@ -127,7 +131,7 @@ async def log_starts_left(
     if not slots:
         return
     wanted, belongs = numpy.array(sorted(slots), numpy.intp), in_group(placement, group, later)
-    told = numpy.array(sorted(_ends_left(placement, group, later)), numpy.uint64)
+    told = numpy.array(sorted(_ends_left(placement, group, later())), numpy.uint64)
     for chunk in chunks(table):
         for first in range(0, len(chunk), SLOTS_PER_TURN):
             cells = chunk[first : first + SLOTS_PER_TURN]
