@@ -307,6 +307,20 @@ def test_a_static_member_that_stays_away_loses_its_partitions() -> None:
     assert second.owned == ALL_FOUR
 
 
+def test_a_static_member_that_left_amid_a_revocation_is_awaited_after_a_restart_as_before() -> None:
+    table = Table(flights=4)
+    table.join("a", "flights", instance_id="one", rebalance_timeout_ms=5_000)
+    table.join("b", "flights", instance_id="two")
+    assert given(table.beat("a", table.group.members["a"].current.epoch, instance_id="one")) is not None
+    assert table.group.members["a"].current.revoking
+    table.beat("a", -2, instance_id="one")
+    table.restart()
+    table.wait(10_000)
+    assert "a" in table.group.members, "nothing is left to be revoked, and its session goes on"
+    table.wait(40_000)
+    assert "a" not in table.group.members
+
+
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     table = Table(flights=4)
     first = Consumer(table, "a", ("flights",), instance_id="one")

@@ -123,12 +123,8 @@ def _leave(it: GroupStep, request: ConsumerGroupHeartbeatRequest) -> ConsumerGro
             raise MemberRefused(ErrorCode.UNKNOWN_MEMBER_ID)
         it.stop_revocation(member.member_id)
         current = member.current
-        it.write_current(
-            member.member_id,
-            CurrentAssignment(
-                epoch=STATIC_LEAVE_EPOCH, previous_epoch=current.epoch, state=current.state, assigned=current.assigned
-            ),
-        )
+        gone = CurrentAssignment(epoch=STATIC_LEAVE_EPOCH, previous_epoch=current.epoch, assigned=current.assigned)
+        it.write_current(member.member_id, gone)  # it has nothing left to revoke, and waits for nothing
     else:
         group_changes.remove(it, [member.member_id])
     return ConsumerGroupHeartbeatResponse(
