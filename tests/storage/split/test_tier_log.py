@@ -8,7 +8,7 @@ import random
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -566,6 +566,36 @@ def test_half_of_a_unit_that_counts_goes_before_the_next_one_begins(tmp_path: Pa
         assert half == set(store.logged.tier.leaving(work.group))
         spans = store.logged.manifest.spans(work.group)
         assert all(one.upto <= other.after for one, other in itertools.pairwise(spans))
+
+    told(tmp_path, story, unit_bytes=4_000_000)
+
+
+def test_what_another_leader_counts_while_the_manifest_is_written_is_no_half_of_a_unit(tmp_path: Path) -> None:
+    """A leader that looks for halves is deposed, and leads again, before it knows what its manifest has."""
+
+    async def story(store: TieredStore) -> None:
+        await merged(store, 16)
+        while True:
+            work = await work_of(store)
+            names, failure = await store.uploaded(work)
+            store.logged.room = 1
+            outcome = await store.hand_in(work.tier_id, names, failure)
+            store.logged.room = None
+            if outcome != "kept":
+                break
+        store.logged.epochs = dict.fromkeys(range(GROUPS), 2)
+        drained = store.logged.drained
+
+        async def deposed_meanwhile(groups: Iterable[int]) -> None:
+            store.logged.decide_late()
+            store.logged.epochs = dict.fromkeys(range(GROUPS), 4)
+            await drained(groups)
+
+        store.logged.drained = deposed_meanwhile  # type: ignore[method-assign]
+        await store.upload_all()
+        assert store.logged.position(work.group).upto > 0
+        assert not store.logged.tier.leaving(work.group)
+        await store.check_remote()
 
     told(tmp_path, story, unit_bytes=4_000_000)
 

@@ -359,7 +359,7 @@ class LocalTierLog:
             unit = await unit_of(self._store.manifest, spans, *found, rule, lambda name: name in self._store.damaged)
             if unit is None:
                 return None
-            await self._drop_halves(group, position.upto)
+            await self._drop_halves(group, epoch)
             new = _Uploading(epoch, position.upto, unit)
         else:
             await self._remote.drained([group])  # what counts already is not lacking
@@ -388,11 +388,13 @@ class LocalTierLog:
             and self._copying.last.allows_all(unit.files())
         )
 
-    async def _drop_halves(self, group: int, upto: int) -> None:
+    async def _drop_halves(self, group: int, epoch: int) -> None:
         """Have the log drop files behind the tier's position: a leader that counted part of a unit was lost meanwhile.
         Raises `StorageError`."""
         await self._remote.drained([group])
-        spans = self._remote.manifest.spans(group)
+        if self._epoch_of(group) != epoch:
+            return  # another leader may have counted the rest meanwhile
+        spans, upto = self._remote.manifest.spans(group), self._remote.position(group).upto
         halves = [entry.name for span in spans[spans.behind(upto) :] for entry in span]
         if halves:
             outcome = await self._remote.record(group, gone=halves)
