@@ -126,6 +126,12 @@ def test_a_record_that_is_too_old_forces_a_pass() -> None:
     assert chosen(plan(files, rules(most=599), NOW)) == {1: (NO_END, 19)}
 
 
+def test_a_record_without_a_time_forces_nothing_where_there_is_no_limit() -> None:
+    files = [a_file((1, 0, 9, OLD, 100_000), clean_ms=NOW - 10), a_file((1, 10, 19, -1, 1))]
+    assert plan(files, rules(), NOW) is None
+    assert chosen(plan(files, rules(most=NOW - OLD), NOW)) == {1: (NO_END, 19)}
+
+
 def test_a_horizon_that_has_passed_forces_a_pass_over_the_queues_of_the_file() -> None:
     files = [
         a_file((1, 0, 9, OLD, 100), (2, 0, 9, OLD, 100), clean_ms=NOW - 10, horizon_ms=NOW),

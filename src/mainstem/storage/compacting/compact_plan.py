@@ -295,8 +295,9 @@ def _joined(parts: Sequence[Parts]) -> Parts:
 
 
 def _are_older(parts: Parts, ages_ms: Integers, now_ms: int) -> Flags:
-    """Whether each part has records older than that."""
-    return numpy.asarray(parts.oldest_ms < now_ms - numpy.minimum(ages_ms, now_ms))
+    """Whether each part has records older than that. One without a time is older than any age but those that reach
+    back beyond the first time there is, as the age of a topic without a limit does."""
+    return numpy.asarray((ages_ms < now_ms) & (parts.oldest_ms < now_ms - numpy.minimum(ages_ms, now_ms)))
 
 
 def _paid_for(
