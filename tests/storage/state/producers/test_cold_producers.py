@@ -21,7 +21,7 @@ from mainstem.storage.state.producers import awaited_producers
 from mainstem.storage.state.producers.cold_producers import FILES_MIN
 from mainstem.storage.state.producers.producer_files import DIRECTORY, PAGE_BYTES, ROWS_PER_PAGE, Pieces, pieces_of
 from mainstem.storage.state.producers.producer_limits import ProducerLimits, fair_share, value_of
-from mainstem.storage.state.producers.producer_rows import STATE, Name
+from mainstem.storage.state.producers.producer_rows import STATE, Name, known_at, lost_row
 
 FEW = 4
 
@@ -497,3 +497,19 @@ def test_of_a_queue_that_has_too_many_the_best_are_kept() -> None:
     assert kept[:10].all()
     assert kept[500:520].all()
     assert kept.sum() == 60
+
+
+def test_a_producer_that_the_sender_of_a_snapshot_has_lost_is_lost_to_its_receiver(tmp_path: Path) -> None:
+    """Its next batch may be in the log already."""
+
+    async def story(node: SmallNode) -> None:
+        await fill(node, 3)
+        known = b"".join([part.tobytes() async for part in node.storage.producers.all_states(0)])
+        lost = lost_row((QUEUE, 7), node.clock.now_ms())
+        await node.storage.producers.replace(0, known_at(node.storage.groups[0].applied_index, known + lost))
+        for sequence in (0, 1):
+            (result,) = await node.append(sent(7, sequence))
+            assert result.outcome is Outcome.UNKNOWN_PRODUCER
+        assert await fill(node, 3, 1) == [3, 4, 5], "the others are known"
+
+    told(tmp_path, story)

@@ -468,7 +468,8 @@ class ColdProducers:
                 states.expire(FOREVER_MS, STEP)
                 await asyncio.sleep(0)
             rows = await asyncio.to_thread(lambda: sorted_states(numpy.frombuffer(image, STATE)))
-            if not self.active or len(rows) <= self._memory_max:
+            some_lost = not rows["count"].all()  # what is in a file alone is answered as lost
+            if not self.active or (len(rows) <= self._memory_max and not some_lost):
                 self._set(number, [])
                 for first in range(0, len(rows), STEP):
                     states.load_image(rows[first : first + STEP].tobytes())

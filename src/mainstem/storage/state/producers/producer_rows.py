@@ -84,12 +84,14 @@ def lost_row(name: Name, now_ms: int) -> bytes:
 
 def known_at(index: int, image: bytes) -> bytes:
     """Take an image of producers back to what was known at a block: without batches of later ones, and without those
-    that have none left."""
+    that have none left. Those of whom nothing is known any more stay so."""
     rows = numpy.frombuffer(image, STATE).copy()
+    is_lost = rows["count"] == 0
     batches = rows["batches"]
     places = numpy.arange(batches.shape[1])
     kept = (batches["block_index"] <= index) & (places < rows["count"][:, None])
     for cell in batches.dtype.names or ():
         batches[cell][~kept] = 0
     rows["count"] = kept.sum(axis=1)
-    return rows[rows["count"] > 0].tobytes()
+    known: States = rows[is_lost | (rows["count"] > 0)]
+    return known.tobytes()
