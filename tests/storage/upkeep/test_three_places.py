@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.storage.small_node import topic
-from tests.storage.upkeep.three_places import Record, ThreePlaces, story
+from tests.storage.upkeep.three_places import START_MS, Record, ThreePlaces, queue_of, story
 
+from mainstem.kernel import COMMITTED_END
 from mainstem.model import Topic
 
 
@@ -125,3 +126,24 @@ def test_three_places_are_one_log_to_retention(seed: int) -> None:
             places.check()
 
     story([random_topic(number, randomness) for number in range(1, 5)], told)
+
+
+def test_what_a_node_saw_of_files_before_it_had_applied_their_blocks_is_not_remembered() -> None:
+    """It knows less of the queues in them then than when it has."""
+
+    async def told(places: ThreePlaces) -> None:
+        places.produce([(1, START_MS - 200_000, 10), (2, START_MS, 10)])
+        await places.split()
+        places.prune()
+        await places.first_seen(0)
+        places.has_applied_files = False
+        slot = places.table.find(queue_of(1))
+        places.table.set(slot, COMMITTED_END, 0)
+        await places.log_starts.move_log_starts()
+        places.table.set(slot, COMMITTED_END, 1)
+        places.has_applied_files = True
+        places.advance(20_000)
+        await places.log_starts.move_log_starts()
+        assert (places.log_start(1), places.log_start(2)) == (1, 0)
+
+    story([topic(1, 1, retention_ms=6000), topic(2, 1, retention_ms=100_000)], told)

@@ -125,6 +125,7 @@ class ThreePlaces:
         self._files = FileRetention(self, self, kept, orphans)  # type: ignore[arg-type]
         self.retention = SimpleNamespace(first_seen=self.first_seen, drop_copies=self._files.drop_copies)
         self.leads = True
+        self.has_applied_files = True
         self.restart()
 
     def restart(self) -> None:
@@ -140,6 +141,7 @@ class ThreePlaces:
             this,
             self.liveness,
             self.remote,
+            lambda group: self.has_applied_files,
         )
         self.local_copies = LocalCopies(
             self.table, this, this, self.remote, self.placement, lambda: self.topics, this, self.liveness

@@ -121,7 +121,7 @@ class RetentionPass:
         self._liveness = liveness
         self._remote = remote
         self._has_applied_files = has_applied_files
-        self._sources = RetentionSources(journal, store, placement, remote)
+        self._sources = RetentionSources(journal, store, placement, remote, has_applied_files)
         self._segments_seen: dict[int, int] = {}
         """By sequence, the time (ms) when retention first saw each sealed segment since the start."""
 

@@ -99,7 +99,17 @@ class _Listed(NamedTuple):
 class RetentionSources:
     """The sources of one node, and what is remembered of them from round to round."""
 
-    def __init__(self, journal: Journal, store: QueueStore, placement: Placement, remote: RemoteFiles | None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        store: QueueStore,
+        placement: Placement,
+        remote: RemoteFiles | None,
+        has_applied_files: Callable[[int], bool] = lambda group: True,
+    ) -> None:
+        """`has_applied_files`: whether the node has applied all that its files have of a write group; before that it
+        may not know of queues in them, and remembers nothing of what it saw."""
+        self._has_applied_files = has_applied_files
         self._journal = journal
         self._store = store
         self._placement = placement
@@ -162,7 +172,7 @@ class RetentionSources:
                 continue
             newest_ms = int(rows["max_timestamp"].max(initial=-1))
             undated_ms = newest_ms if newest_ms >= 0 else seen_ms
-            if file.name in times:
+            if file.name in times and all(map(self._has_applied_files, groups)):
                 await beside_if_large(rows, memory.learn, file, groups, rows, undated_ms, seen_ms, limited)
             if reached is not None:
                 async for unit in self._of_gaps(listed, rows, reached, seen):
