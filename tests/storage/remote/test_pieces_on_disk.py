@@ -74,6 +74,24 @@ def test_a_piece_comes_back_as_it_was_and_only_as_a_whole() -> None:
     play(story)
 
 
+def test_a_piece_that_is_forgotten_while_it_is_written_is_not_kept() -> None:
+    """An object was restored meanwhile: these are the bytes of the damaged one."""
+
+    async def story(world: World) -> None:
+        for behind in (piece(8), None):
+            world.pieces.keep(KeptPiece("a", 0, SLOT), piece(7))
+            world.pieces.forget("a")
+            if behind is not None:
+                world.pieces.keep(KeptPiece("a", 0, SLOT), behind)
+            await world.written()
+            assert await world.pieces.read(KeptPiece("a", 0, SLOT)) == behind
+            world.pieces.forget("a")
+        await world.keep(*range(SLOTS))
+        assert await world.held(*range(SLOTS)) == list(range(SLOTS)), "no slot is lost"
+
+    play(story)
+
+
 def test_who_passes_through_once_puts_nothing_out() -> None:
     async def story(world: World) -> None:
         await world.keep(0, 1, 2, 3)

@@ -66,7 +66,8 @@ class PiecesOnDisk:
         self._protected: OrderedDict[KeptPiece, _Kept] = OrderedDict()
         self._came_before: Lru[KeptPiece, bool] = Lru(REMEMBERED_SHARE * slots)
         self._writes = Errands(supervision, "piece to disk 2")
-        self._writing: set[KeptPiece] = set()
+        self._writing: dict[KeptPiece, int] = {}
+        """The slots of pieces that are being written, and are to be kept."""
         self._unwritten_bytes = 0
         self._paused_until = 0.0
         self.hits = 0
@@ -127,12 +128,14 @@ class PiecesOnDisk:
             return
         slot = self._slot_for(key)
         if slot is not None:
-            self._writing.add(key)
+            self._writing[key] = slot
             self._unwritten_bytes += len(content)
             self._writes.start(self._write(key, slot, content))
 
     def forget(self, path: str) -> None:
-        """Drop the pieces of a file that is gone."""
+        """Drop the pieces of a file that is gone, or whose bytes are others now; those being written are not kept."""
+        for key in [key for key in self._writing if key.path == path]:
+            del self._writing[key]
         for part in (self._probation, self._protected):
             for key, kept in [(key, kept) for key, kept in part.items() if key.path == path]:
                 self._drop(key, kept)
@@ -178,8 +181,10 @@ class PiecesOnDisk:
             self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
         finally:
             self._unwritten_bytes -= len(content)
-            self._writing.discard(key)
-            if written:
+            is_wanted = self._writing.get(key) == slot
+            if is_wanted:
+                del self._writing[key]
+            if written and is_wanted:
                 self._probation[key] = _Kept(slot, crc32c(content))
             else:
                 self._free.append(slot)
