@@ -52,6 +52,32 @@ def test_nothing_goes_unless_both_configs_say_so() -> None:
     story([tiered(1, local_ms=1000)], told)
 
 
+def test_nothing_goes_of_a_topic_that_has_the_tier_again_while_disk_2_is_searched() -> None:
+    async def told(places: ThreePlaces) -> None:
+        await with_two_gone(places)
+        (known,) = places.topics
+        places.topics = [without_tier(known)]
+        first_here = places.first_here
+
+        async def changed_meanwhile(queue_id: int, offset: int) -> int | None:
+            places.topics = [known]
+            return await first_here(queue_id, offset)
+
+        places.first_here = changed_meanwhile  # type: ignore[method-assign]
+        places.restart()
+        await places.untiering.run()
+        assert places.log_start(1) == 0
+        await places.untiering.run()
+        assert places.log_start(1) == 0
+        places.first_here = first_here  # type: ignore[method-assign]
+        places.restart()
+        places.topics = [without_tier(known)]
+        await places.untiering.run()
+        assert places.log_start(1) == 2
+
+    story([tiered(1, local_ms=1000)], told)
+
+
 def test_a_queue_that_is_in_the_tier_as_a_whole_loses_all() -> None:
     async def told(places: ThreePlaces) -> None:
         await merged_and_copied(places)

@@ -38,6 +38,11 @@ LastThere = Callable[[int, int], Awaitable[int | None]]
 OSError."""
 
 
+def gives_up(topic: Topic) -> bool:
+    """Whether what a topic has in the tier alone is to go."""
+    return not topic.settings.remote_storage_enable and topic.settings.remote_log_delete_on_disable
+
+
 class Untiering:
     """Moves log starts of queues whose topics gave up their remote tier, in the write groups that this node leads."""
 
@@ -74,8 +79,7 @@ class Untiering:
         now = terms, dict(self._placement.placed)
         left: dict[int, Topic] = {}
         for looked_at, topic in enumerate(self._topics(), 1):
-            settings = topic.settings
-            if not settings.remote_storage_enable and settings.remote_log_delete_on_disable:
+            if gives_up(topic):
                 left[topic.number] = topic
             if looked_at % TOPICS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -85,7 +89,8 @@ class Untiering:
                 self._done[number] = now
 
     async def _give_up(self, topic: Topic, terms: dict[int, int]) -> bool:
-        """Move the log starts of a topic's queues. False when something could not be read."""
+        """Move the log starts of a topic's queues. False when something could not be read, or the topic has the tier
+        again."""
         moves: dict[int, list[tuple[int, int]]] = {}
         moved, is_whole = 0, True
         for partition in range(topic.partitions):
@@ -109,15 +114,23 @@ class Untiering:
                 moves.setdefault(group, []).append((queue_id, first))
                 moved += 1
                 if moved % MOVES_AT_ONCE == 0:
+                    if not self._still_gives_up(topic):
+                        return False
                     await self._queues.move_log_starts(moves)
                     moves = {}
         if moves:
+            if not self._still_gives_up(topic):
+                return False
             await self._queues.move_log_starts(moves)
         if moved:
             log.info(
                 "topic %s gave up its remote tier: %d of its partitions begin where disk 2 does", topic.name, moved
             )
         return is_whole
+
+    def _still_gives_up(self, topic: Topic) -> bool:
+        """Whether a topic gives up its tier by its settings of now: to search all of its queues takes a while."""
+        return any(one.number == topic.number and gives_up(one) for one in self._topics())
 
     async def _first_kept(self, queue_id: int, start: int, end: int) -> int:
         """The offset at which a queue begins without the tier. Raises `StorageError`, OSError."""
