@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.files import PowerLoss, SimulatedFiles
 
 from mainstem.nameserver.disk import starts
-from mainstem.nameserver.disk.starts import LossCause, Remembers, begun, has_lost, judged, lost
+from mainstem.nameserver.disk.starts import LossCause, Remembers, all_got_back, begun, has_lost, judged, lost
 from mainstem.nameserver.disk.starts_file import COPY_BYTES, NAME, StartsFile
 from mainstem.nameserver.errors import ForeignDirectory
 from mainstem.rpc.messages.starts import STARTS_MAX, StartShown
@@ -148,6 +148,29 @@ def test_power_takes_what_was_acknowledged_and_not_synced(
     after = start(before, 2, boot, unsynced=unsynced)
     assert has_lost(after, 0) == loses
     assert not has_lost(after, METADATA_QUORUM)  # always synced
+
+
+@pytest.mark.parametrize(("earlier", "now"), [(True, False), (False, True)])
+def test_what_power_takes_depends_on_the_life_that_it_ended(earlier: bool, now: bool) -> None:
+    """Its durability was configured otherwise, perhaps just because of that loss."""
+    before = start(Remembers(), 1, "first", unsynced=earlier)
+    after = start(before, 2, "second", unsynced=now)
+    assert has_lost(after, 0) == earlier
+    again = start(all_got_back(after), 3, "third", unsynced=True)
+    assert has_lost(again, 0) == now, "nor on the one before it"
+
+
+def test_what_a_killed_process_had_not_synced_may_be_lost_with_the_next_one() -> None:
+    before = start(start(Remembers(), 1, "first", unsynced=True), 2, "first")
+    assert has_lost(start(before, 3, "second"), 0)
+    ended_well = msgspec.structs.replace(before, ended_well=True)
+    assert not has_lost(start(start(ended_well, 3, "second"), 4, "third"), 0)
+
+
+def test_a_version_that_did_not_note_it_had_the_durability_that_is_configured_now() -> None:
+    before = msgspec.structs.replace(start(Remembers(), 1, "first", unsynced=True), acknowledged_unsynced=None)
+    assert has_lost(start(before, 2, "second", unsynced=True), 0)
+    assert not has_lost(start(before, 2, "second"), 0)
 
 
 def test_power_lost_again_before_an_old_copy_has_caught_up_does_not_make_it_less() -> None:

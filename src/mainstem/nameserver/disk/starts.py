@@ -69,6 +69,9 @@ class Remembers(msgspec.Struct, frozen=True):
     boot: str = ""
     """The machine's boot id at the last start."""
     ended_well: bool = False
+    acknowledged_unsynced: bool | None = None
+    """Since the last start, or before it, the node may have acknowledged what was not synced yet; None: a version that
+    does not note it wrote this."""
 
 
 class Judged(NamedTuple):
@@ -79,12 +82,21 @@ class Judged(NamedTuple):
 
 
 def begun(before: Remembers, node_id: int, nonce: bytes, boot: str, *, acknowledges_unsynced: bool) -> Remembers:
-    """Note a new start. `boot` is the machine's boot id; empty where it cannot be known."""
-    after = msgspec.structs.replace(
-        before, node_id=node_id, drawn=[*before.drawn, nonce][-STARTS_MAX:], boot=boot, ended_well=False
-    )
+    """Note a new start. `boot` is the machine's boot id; empty where it cannot be known. The life that the power ended
+    tells what it may have taken: the configuration may be another one now. The unsynced blocks of a killed process
+    count until a later one ends well."""
     rebooted = bool(before.boot and boot) and before.boot != boot
-    if not (acknowledges_unsynced and rebooted and not before.ended_well):
+    known = before.acknowledged_unsynced
+    unsynced = (acknowledges_unsynced if known is None else known) and not before.ended_well
+    after = msgspec.structs.replace(
+        before,
+        node_id=node_id,
+        drawn=[*before.drawn, nonce][-STARTS_MAX:],
+        boot=boot,
+        ended_well=False,
+        acknowledged_unsynced=acknowledges_unsynced or (unsynced and not rebooted),
+    )
+    if not (unsynced and rebooted):
         return after
     return ends_lost(after, "the machine went down under durability = async")
 
