@@ -7,6 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -238,7 +240,7 @@ def test_the_power_may_go_in_two_starts_in_a_row(killed: bool) -> None:
 
     async def remember_anew(file: StartsFile) -> None:
         """It takes some pages, and is rarely whole on the disk by chance."""
-        await file.save(Remembers(3, [RANDOMNESS.randbytes(8) for _ in range(1000)]))
+        await file.change(lambda before: Remembers(3, [RANDOMNESS.randbytes(8) for _ in range(1000)]))
 
     for first_cut, second_cut in product(range(1, 5), repeat=2):
         disk = SimulatedFiles(first_cut * 5 + second_cut)
@@ -253,6 +255,23 @@ def test_the_power_may_go_in_two_starts_in_a_row(killed: bool) -> None:
                 run(cut, disk)
             disk.crash(keep_all=keep_all)
         assert len(run(nothing, disk).drawn) == 1000
+
+
+def test_what_a_node_was_answered_stays_noted_whatever_is_noted_meanwhile() -> None:
+    """Else an older copy of its directories would pass for the newest."""
+    disk, peer = SimulatedFiles(1), Identity("cluster", 4, b"directory of 4.4")
+    drawn = [b"nonce  1", b"nonce  2"]
+
+    async def note_together(file: StartsFile) -> None:
+        call: Any = SimpleNamespace(node=peer, request=StartShown(drawn, False, False, False))
+        await begin(file)
+        await file.ends_lost("power")
+        await asyncio.gather(file.answer(call), file.got_back(0), file.got_back(1), file.wrote("hard_states"))
+
+    remembers = run(note_together, disk)
+    assert remembers.seen[4].nonce == drawn[-1]
+    assert remembers.recovered == [0, 1]
+    assert remembers.written == {"hard_states": remembers.drawn[-1]}
 
 
 def test_a_file_of_which_nothing_is_whole_remembers_nothing_and_is_found_out() -> None:

@@ -85,8 +85,9 @@ class StartsFile:
         self, node_id: int, boot: str, randbytes: Callable[[int], bytes], *, acknowledges_unsynced: bool
     ) -> None:
         nonce = randbytes(NONCE_BYTES)
-        after = starts.begun(self.remembers, node_id, nonce, boot, acknowledges_unsynced=acknowledges_unsynced)
-        await self.save(after)
+        await self.change(
+            lambda before: starts.begun(before, node_id, nonce, boot, acknowledges_unsynced=acknowledges_unsynced)
+        )
 
     # --- what this node has forgotten: `storage.rejoining.Forgotten` -----------------------------------------
 
@@ -109,25 +110,26 @@ class StartsFile:
 
     async def got_back(self, group: int) -> None:
         if self.has_lost(group):
-            await self.save(starts.got_back(self.remembers, group))
+            await self.change(lambda before: starts.got_back(before, group))
 
     async def all_got_back(self) -> None:
         """Note that the loss of every Raft group is made good."""
         if self.loss is not LossCause.NOTHING and not self.has_lost(METADATA_QUORUM):
-            await self.save(starts.all_got_back(self.remembers))
+            await self.change(starts.all_got_back)
 
     async def blocks_lost(self, groups: Collection[int], count: int, why: str) -> None:
         """The journal lacks acknowledged blocks of `groups`, of `count` write groups."""
-        await self.save(starts.blocks_lost(self.remembers, groups, count, why))
+        await self.change(lambda before: starts.blocks_lost(before, groups, count, why))
 
     async def ends_lost(self, why: str) -> None:
         """The journal's end is cut off: the log of every write group may have gone further."""
-        await self.save(starts.ends_lost(self.remembers, why))
+        await self.change(lambda before: starts.ends_lost(before, why))
 
     async def forgot_all(self, why: str, *, copied: bool = True) -> None:
         """`copied`: the file's memories of other nodes are older, too."""
-        forgotten = starts.copied(self.remembers, why) if copied else starts.lost(self.remembers, LossCause.COPY, why)
-        await self.save(forgotten)
+        await self.change(
+            lambda before: starts.copied(before, why) if copied else starts.lost(before, LossCause.COPY, why)
+        )
         self._found_out = True
         self._believed = False
 
@@ -143,14 +145,14 @@ class StartsFile:
     async def check_votes(self, name: str, nonce: bytes) -> None:
         """Compare the write groups' file of terms and votes: a start with this nonce saved it last."""
         if starts.is_older(self.remembers, name, nonce):
-            await self.save(starts.votes_lost(self.remembers, f"{name} is an older copy of itself"))
+            await self.change(lambda before: starts.votes_lost(before, f"{name} is an older copy of itself"))
             log.error("%s is an older copy of itself: votes of the write groups are forgotten", name)
 
     async def wrote(self, name: str) -> None:
         """Note that this start has written a file, durably."""
         if self.remembers.written.get(name) != self.nonce:
-            written = self.remembers.written | {name: self.nonce}
-            await self.save(msgspec.structs.replace(self.remembers, written=written))
+            nonce = self.nonce
+            await self.change(lambda before: msgspec.structs.replace(before, written=before.written | {name: nonce}))
 
     # --- others, and the end ------------------------------------------------------------------------------------
 
@@ -181,14 +183,14 @@ class StartsFile:
 
     async def end_well(self) -> None:
         """Note an orderly stop: everything is synced, and nothing is written any more."""
-        await self.save(msgspec.structs.replace(self.remembers, ended_well=True))
+        await self.change(lambda before: msgspec.structs.replace(before, ended_well=True))
 
     async def believe(self) -> None:
-        await self.save(starts.believed(self.remembers))
+        await self.change(starts.believed)
 
     async def give_up(self, node_ids: list[int]) -> None:
         """From the next start on, go on without these nodes."""
-        await self.save(starts.left_alone(self.remembers, node_ids))
+        await self.change(lambda before: starts.left_alone(before, node_ids))
 
     async def alone_from(self, group: int, last_index: int) -> int | None:
         """The entry of a Raft group from which on this node is its only member, until a later entry changes
@@ -197,17 +199,19 @@ class StartsFile:
         if not self.remembers.given_up:
             return None
         if group not in self.remembers.alone_from:
-            alone_from = self.remembers.alone_from | {group: last_index}
-            await self.save(msgspec.structs.replace(self.remembers, alone_from=alone_from))
+            await self.change(
+                lambda before: msgspec.structs.replace(before, alone_from=before.alone_from | {group: last_index})
+            )
         return self.remembers.alone_from[group]
 
     async def close(self) -> None:
         await self._file.close()
 
-    async def save(self, remembers: Remembers) -> None:
-        """Remember this, durably, in place of all that was remembered before."""
+    async def change(self, change: Callable[[Remembers], Remembers]) -> None:
+        """Remember what a change makes of all that is remembered, durably. Changes are made one after the other, so
+        that none takes back what another one noted while it waited: a nonce of a node that was answered already."""
         async with self._turn:
-            await self._write(remembers)
+            await self._write(change(self.remembers))
 
     async def _write(self, remembers: Remembers) -> None:
         content = SIZES.pack(0, self._sequence + 1) + msgspec.msgpack.encode(remembers)

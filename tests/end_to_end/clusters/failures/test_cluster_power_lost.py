@@ -114,7 +114,7 @@ async def _start_the_machine_anew(write_dir: Path) -> None:
         starts = await StartsFile.open(files, None)
         assert starts.remembers.boot, "a machine whose starts cannot be told apart"
         assert not starts.remembers.ended_well
-        await starts.save(msgspec.structs.replace(starts.remembers, boot="the start before this one"))
+        await starts.change(lambda before: msgspec.structs.replace(before, boot="the start before this one"))
         await starts.close()
     finally:
         await files.close()
