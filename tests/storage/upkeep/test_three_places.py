@@ -147,3 +147,23 @@ def test_what_a_node_saw_of_files_before_it_had_applied_their_blocks_is_not_reme
         assert (places.log_start(1), places.log_start(2)) == (1, 0)
 
     story([topic(1, 1, retention_ms=6000), topic(2, 1, retention_ms=100_000)], told)
+
+
+def test_a_topic_whose_limits_change_while_a_round_reads_loses_nothing_by_those_of_before() -> None:
+    async def told(places: ThreePlaces) -> None:
+        places.produce([(1, START_MS, 10), (2, START_MS, 10)])
+        await places.split()
+        places.prune()
+        await places.first_seen(0)
+        places.advance(20_000)
+        rows_of = places.rows_of
+
+        async def changed_meanwhile(name: str, groups: Sequence[int], groups_at: object) -> object:
+            places.topics[0] = topic(1, 1, retention_ms=100_000)
+            return await rows_of(name, groups, groups_at)
+
+        places.rows_of = changed_meanwhile  # type: ignore[method-assign, assignment]
+        assert await places.log_starts.move_log_starts() == 1
+        assert (places.log_start(1), places.log_start(2)) == (0, 1)
+
+    story([topic(1, 1, retention_ms=6000), topic(2, 1, retention_ms=6000)], told)

@@ -37,6 +37,7 @@ from mainstem.storage.upkeep.retention_sources import FirstSeen, RetentionSource
 log = logging.getLogger(__name__)
 
 Numbers = numpy.typing.NDArray[numpy.int64]
+Flags = numpy.typing.NDArray[numpy.bool_]
 
 DELETE = "delete"
 COMPACT = "compact"
@@ -198,6 +199,7 @@ class RetentionPass:
         ahead = moved.log_starts > starts
         if self._store.compactions.passes != compactions:  # some of the bytes that were counted are gone
             ahead &= (compacted == 0) | (retention_bytes == UNLIMITED)
+        ahead &= await self._have_limits_still(limited, ahead)
         changed = numpy.flatnonzero(ahead)
         for first in range(0, len(changed), MOVES_PER_TURN):
             part = changed[first : first + MOVES_PER_TURN]
@@ -208,6 +210,31 @@ class RetentionPass:
             await asyncio.sleep(0)
         await self._queues.move_log_starts(moves)
         return len(changed)
+
+    async def _have_limits_still(self, limited: LimitedQueues, chosen: Flags) -> Flags:
+        """Whether the topics of these queues have the limits that the round began with: to read all files takes a
+        while, and what is lost by a limit that somebody has raised meanwhile does not come back."""
+        if not chosen.any():
+            return chosen
+        numbers, which = await asyncio.to_thread(_topics_of, limited.queue_ids)
+        places = {number: place for place, number in enumerate(numbers.tolist())}
+        limits = numpy.zeros((len(numbers), 3), numpy.int64)
+        loses = numpy.zeros(len(numbers), numpy.bool_)
+        for looked_at, topic in enumerate(self._topics(), 1):
+            place = places.get(topic.number)
+            if place is not None and may_lose(topic):
+                settings = topic.settings
+                limits[place] = settings.retention_ms, settings.retention_bytes, settings.retention_records
+                loses[place] = True
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+        def are_same() -> Flags:
+            before = numpy.stack([limited.retention_ms, limited.retention_bytes, limited.retention_records], axis=1)
+            same: Flags = loses[which] & (limits[which] == before).all(axis=1)
+            return same
+
+        return await asyncio.to_thread(are_same)
 
     async def _limited_queues(self) -> LimitedQueues:
         live = await live_queues(self._table)
