@@ -1,4 +1,4 @@
-"""Whether this machine would let a node listen at an address."""
+"""Asks the system whether it would let a node listen at an address."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ from mainstem.broker.transactions.markers import NodeMarkers
 from mainstem.broker.transactions.transaction import TopicPartition, Transaction
 from mainstem.broker.transactions.transitions import Producer
 from mainstem.kernel import NO_SLOT
+from mainstem.model import TransactionMarker
 from mainstem.protocol.error_codes import ErrorCode
 from mainstem.storage.extents.aborted import ABORTED_ROW, AbortedRows
 from mainstem.storage.merging import merge_files
@@ -29,9 +30,9 @@ def _marker_lost() -> tuple[type, str, Any]:
     write = NodeMarkers._write_queues
 
     async def losing(
-        markers: NodeMarkers, transaction: Transaction, coordinator_epoch: int, wanted: list[TopicPartition]
+        node: NodeMarkers, transaction: Transaction, epoch: int, markers: Mapping[TopicPartition, TransactionMarker]
     ) -> set[TopicPartition]:
-        return await write(markers, transaction, coordinator_epoch, sorted(wanted)[1:])
+        return await write(node, transaction, epoch, dict([*markers.items()][1:]))
 
     return NodeMarkers, "_write_queues", losing
 

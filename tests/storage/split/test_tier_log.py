@@ -53,6 +53,18 @@ async def merged(store: TieredStore, splits: int = 8) -> None:
         pass
 
 
+async def recorded_in_part(store: TieredStore, room: int) -> tuple[TierWork, str]:
+    """Upload a unit whose recording loses the leadership after so many commands: the last work, and its outcome."""
+    while True:
+        work = await work_of(store)
+        names, failure = await store.uploaded(work)
+        store.logged.room = room
+        outcome = await store.hand_in(work.tier_id, names, failure)
+        store.logged.room = None
+        if outcome != "kept":
+            return work, outcome
+
+
 async def work_of(store: TieredStore) -> TierWork:
     work = await store.ask()
     assert work.tier_id, work
@@ -547,14 +559,7 @@ def test_half_of_a_unit_that_counts_goes_before_the_next_one_begins(tmp_path: Pa
 
     async def story(store: TieredStore) -> None:
         await merged(store, 16)
-        while True:
-            work = await work_of(store)
-            names, failure = await store.uploaded(work)
-            store.logged.room = room
-            outcome = await store.hand_in(work.tier_id, names, failure)
-            store.logged.room = None
-            if outcome != "kept":
-                break
+        work, outcome = await recorded_in_part(store, room)
         await store.logged.drained([work.group])
         half = {file.name for file in store.remote_files(work.group)}
         assert outcome.startswith("refused")
@@ -575,14 +580,7 @@ def test_what_another_leader_counts_while_the_manifest_is_written_is_no_half_of_
 
     async def story(store: TieredStore) -> None:
         await merged(store, 16)
-        while True:
-            work = await work_of(store)
-            names, failure = await store.uploaded(work)
-            store.logged.room = 1
-            outcome = await store.hand_in(work.tier_id, names, failure)
-            store.logged.room = None
-            if outcome != "kept":
-                break
+        work, _ = await recorded_in_part(store, 1)
         store.logged.epochs = dict.fromkeys(range(GROUPS), 2)
         drained = store.logged.drained
 
@@ -607,14 +605,7 @@ def test_what_counts_by_the_next_leaders_log_is_not_deleted_as_given_up(tmp_path
 
     async def story(store: TieredStore) -> None:
         await merged(store, 16)
-        while True:
-            work = await work_of(store)
-            names, failure = await store.uploaded(work)
-            store.logged.room = room
-            outcome = await store.hand_in(work.tier_id, names, failure)
-            store.logged.room = None
-            if outcome != "kept":
-                break
+        work, outcome = await recorded_in_part(store, room)
         assert outcome == "refused: the leadership was lost"
         store.logged.epochs = dict.fromkeys(range(GROUPS), 2)
         store.logged.decide_late()

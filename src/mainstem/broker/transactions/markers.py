@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from mainstem.broker.errors import LogUnavailable
 from mainstem.broker.transactions.asking import ask
@@ -61,11 +61,11 @@ class NodeMarkers:
     ) -> set[TopicPartition]:
         wanted = sorted(partitions)
         groups = [each for each in wanted if each[0] == self._offsets_topic]
-        queues = [each for each in wanted if each not in groups]
-        known = [each for each in queues if self._exists(each)]
+        queues = [each for each in wanted if each[0] != self._offsets_topic]
+        markers = self._markers(transaction, coordinator_epoch, queues)
         left = await asyncio.gather(
-            self._write_queues(transaction, coordinator_epoch, known),
-            self._not_deleted([each for each in queues if each not in known]),
+            self._write_queues(transaction, coordinator_epoch, markers),
+            self._not_deleted([each for each in queues if each not in markers]),
             *(self._end_offsets(transaction, coordinator_epoch, index) for _, index in groups),
         )
         return set().union(*left)
@@ -84,35 +84,37 @@ class NodeMarkers:
                 return set(unknown)
         return {each for each in unknown if self._exists(each)}
 
-    async def _write_queues(
-        self, transaction: Transaction, coordinator_epoch: int, wanted: list[TopicPartition]
-    ) -> set[TopicPartition]:
+    def _markers(
+        self, transaction: Transaction, coordinator_epoch: int, queues: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, TransactionMarker]:
+        """The markers of those queues that this node knows."""
         commit = transaction.state is TransactionState.PREPARE_COMMIT
-        there: list[TopicPartition] = []
-        markers: list[TransactionMarker] = []
-        for name, index in wanted:
+        markers: dict[TopicPartition, TransactionMarker] = {}
+        for name, index in queues:
             topic = self._metadata.topic(name)
-            if topic is not None and index < topic.partitions:  # else it is deleted
-                there.append((name, index))
-                markers.append(
-                    TransactionMarker(
-                        topic.queue_id(index),
-                        transaction.producer_id,
-                        transaction.producer_epoch,
-                        commit,
-                        coordinator_epoch,
-                    )
+            if topic is not None and index < topic.partitions:
+                markers[name, index] = TransactionMarker(
+                    topic.queue_id(index),
+                    transaction.producer_id,
+                    transaction.producer_epoch,
+                    commit,
+                    coordinator_epoch,
                 )
+        return markers
+
+    async def _write_queues(
+        self, transaction: Transaction, coordinator_epoch: int, markers: Mapping[TopicPartition, TransactionMarker]
+    ) -> set[TopicPartition]:
         if not markers:
             return set()
         try:
-            outcomes = await self._queues.write(markers)
+            outcomes = await self._queues.write(list(markers.values()))
         except MainstemError as failure:
             logger.debug("markers of %s: %s", transaction.transactional_id, failure)
-            return set(there)
+            return set(markers)
         if Outcome.TRANSACTION_COORDINATOR_FENCED in outcomes:
             raise _deposed(coordinator_epoch)
-        return {each for each, outcome in zip(there, outcomes, strict=True) if outcome not in _DONE}
+        return {each for each, outcome in zip(markers, outcomes, strict=True) if outcome not in _DONE}
 
     async def _end_offsets(self, transaction: Transaction, coordinator_epoch: int, index: int) -> set[TopicPartition]:
         marker = WritableTxnMarker(

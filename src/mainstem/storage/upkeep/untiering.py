@@ -114,12 +114,12 @@ class Untiering:
                 moves.setdefault(group, []).append((queue_id, first))
                 moved += 1
                 if moved % MOVES_AT_ONCE == 0:
-                    if not self._still_gives_up(topic):
+                    if not await self._still_gives_up(topic):
                         return False
                     await self._queues.move_log_starts(moves)
                     moves = {}
         if moves:
-            if not self._still_gives_up(topic):
+            if not await self._still_gives_up(topic):
                 return False
             await self._queues.move_log_starts(moves)
         if moved:
@@ -128,9 +128,14 @@ class Untiering:
             )
         return is_whole
 
-    def _still_gives_up(self, topic: Topic) -> bool:
+    async def _still_gives_up(self, topic: Topic) -> bool:
         """Whether a topic gives up its tier by its settings of now: to search all of its queues takes a while."""
-        return any(one.number == topic.number and gives_up(one) for one in self._topics())
+        for looked_at, one in enumerate(self._topics(), 1):
+            if one.number == topic.number:
+                return gives_up(one)
+            if looked_at % TOPICS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return False
 
     async def _first_kept(self, queue_id: int, start: int, end: int) -> int:
         """The offset at which a queue begins without the tier. Raises `StorageError`, OSError."""
